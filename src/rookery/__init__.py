@@ -1,0 +1,20 @@
+"""Federated nested optimisation: Problem × Algorithm × Federation."""
+
+from .algorithms import FCSG, FCSGM, SCAFFOLD, AccFCSGM, Algorithm, FedAvg, FedDRO, FedNest
+from .autodiff import cross, grad, hvp, vjp
+from .data import Batch, Data
+from .errors import RookeryError
+from .fed import Clients, Cohort, Epochs, Federation
+from .problem import Bilevel, Compositional, CompositionalMinimax, Conditional, Minimax, Minimization, Problem
+from .program import Program, Schedule
+from .reductions import as_bilevel, conditional_as_compositional
+from .vector import Model, ball, box, simplex
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "FCSG", "FCSGM", "SCAFFOLD", "AccFCSGM", "Algorithm", "Batch", "Bilevel", "Clients", "Cohort", "Compositional",
+    "CompositionalMinimax", "Conditional", "Data", "Epochs", "FedAvg", "FedDRO", "FedNest", "Federation", "Minimax",
+    "Minimization", "Model", "Problem", "Program", "RookeryError", "Schedule", "as_bilevel", "ball", "box",
+    "conditional_as_compositional", "cross", "grad", "hvp", "simplex", "vjp",
+]

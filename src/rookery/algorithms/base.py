@@ -1,0 +1,60 @@
+"""What an algorithm is: hyper-parameters in a frozen dataclass, state in a record, one `round`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Tensor
+
+from ..errors import AlgorithmError
+from ..problem import Problem
+from ..program import PROGRAMS, Program, Schedule, value_at
+
+if TYPE_CHECKING:
+    from ..fed import Federation
+
+Number = float | Schedule
+
+__all__ = ["Algorithm", "Number", "value_at"]
+
+
+class Algorithm(Program):
+    """Base of the algorithms.
+
+    A subclass is a frozen dataclass of hyper-parameters with a `State` (a NamedTuple of tensors, values at the clients and ints),
+    `init(fed, x)` and `round(fed, state)`. Its client functions are methods whose first parameter is `c`.
+    """
+
+    title: ClassVar[str] = ""  # as the paper prints it
+    solves: ClassVar[type[Problem]] = Problem
+    exact_with_local_steps: ClassVar[bool] = False  # whether full batches leave the optimum in place at any number of local steps
+    State: ClassVar[Any]
+
+    def init(self, fed: Federation, x: Tensor) -> Any:
+        raise NotImplementedError
+
+    def round(self, fed: Federation, s: Any) -> Any:
+        raise NotImplementedError
+
+    def fits(self, fed: Federation) -> None:
+        """Refuse a problem of another kind, and say what would fit."""
+        if isinstance(fed.problem, self.solves):
+            return
+        fitting = sorted(cls.title or cls.__name__ for cls in PROGRAMS.values() if issubclass(cls, Algorithm)
+                         and cls.solves is not Problem and isinstance(fed.problem, cls.solves))
+        raise AlgorithmError(f"{self.title or type(self).__name__} solves {self.solves.__name__} problems, this is {type(fed.problem).__name__}. "
+                             f"Algorithms that fit: {', '.join(fitting) or 'none'}. Reductions of one kind to another are in rookery.reductions")
+
+
+def positive(**numbers: Any) -> None:
+    """Check that the named hyper-parameters are positive numbers (schedules are taken on trust)."""
+    for name, value in numbers.items():
+        if isinstance(value, int | float) and not value > 0:
+            raise AlgorithmError(f"{name} must be positive; got {value}")
+
+
+def share(**numbers: Any) -> None:
+    """Check that the named hyper-parameters lie in (0, 1]."""
+    for name, value in numbers.items():
+        if isinstance(value, int | float) and not 0 < value <= 1:
+            raise AlgorithmError(f"{name} must lie in (0, 1]; got {value}")

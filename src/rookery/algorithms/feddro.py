@@ -1,0 +1,77 @@
+"""FedDRO: federated compositional optimisation with a shared inner value.
+
+Khanduri, Li, Sharma, Dherin, Sharma, Hong, Varshney, "FedDRO: Federated compositional optimization for distributionally robust
+learning", 2023, Algorithm 2 and equations (7), (8).
+    x_k^t, ȳ^t, η, β, I, b  →  x, y, lr, beta, local_steps, batch
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from torch import Tensor
+
+from ..problem import Compositional, Problem
+from .base import Algorithm, Number, positive, share, value_at
+
+if TYPE_CHECKING:
+    from ..client import Client
+    from ..fed import Clients, Federation
+
+
+@dataclass(frozen=True)
+class FedDRO(Algorithm):
+    """y_k ← (1−beta)(ȳ − g_k(x_k^{t−1})) + g_k(x_k^t), averaged at every step; x_k ← x_k − lr[∇h_k + ∇g_k·∇f(ȳ)], averaged every I steps.
+
+    A round is I exchanges of d_g numbers and one of d.
+    """
+
+    title: ClassVar[str] = "FedDRO"
+    solves: ClassVar[type[Problem]] = Compositional
+
+    lr: Number
+    beta: Number = 0.1
+    local_steps: int = 1
+    batch: int | None = None  # None: all rows
+
+    class State(NamedTuple):
+        x: Tensor
+        y: Tensor
+        last: Clients | None  # x^{t−1} at each client, its own point also across an average; who was away takes x
+        t: int
+
+    def __post_init__(self) -> None:
+        positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch)
+        share(beta=self.beta)
+
+    def init(self, fed: Federation, x: Tensor) -> State:
+        self.fits(fed)
+        S = fed.cohort()
+        # the paper leaves ȳ^0 open; from 0 the logarithm of the KL form would blow up
+        return self.State(x, S.mean(S.map(self.start, S.broadcast(x))), None, 0)
+
+    def round(self, fed: Federation, s: State) -> State:
+        S, lr, beta = fed.cohort(), value_at(self.lr, s.t), value_at(self.beta, s.t)
+        X, y = S.broadcast(s.x), s.y
+        last = X if s.last is None else S.take(s.last, X)
+        for _ in range(self.local_steps):
+            Y = S.map(self.estimate, X, last, S.broadcast(y), beta)
+            y = S.mean(Y)
+            X, last = S.map(self.step, X, S.broadcast(y), lr, like=Y)
+        return self.State(fed.project_x(S.mean(X)), y, last, s.t + 1)
+
+    def start(self, c: Client, x: Tensor) -> Tensor:
+        return c.g(x, c.draw(self.batch))
+
+    def estimate(self, c: Client, x: Tensor, last: Tensor, y: Tensor, beta: float) -> Tensor:
+        """(8)"""
+        b = c.draw(self.batch)
+        return (1 - beta) * (y - c.g(last, b)) + c.g(x, b)
+
+    def step(self, c: Client, x: Tensor, y: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+        """(7), with the batch of (8) for g and another one for h"""
+        direction = c.g_vjp(x, c.draw(self.batch), c.f_gradient(y))
+        if c.problem.h is not None:  # type: ignore[attr-defined]
+            direction = direction + c.h_gradient(x, c.draw(self.batch))
+        return c.project_x(x - lr * direction), x

@@ -1,0 +1,137 @@
+"""What a client function sees: `c.draw`, the problem's oracles, the projections."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import rng
+from .data.sampling import Draw, Request
+from .data.store import Batch, Data
+from .problem import Problem
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all clients of a federation share: the problem, the data, and how oracles are evaluated."""
+
+    problem: Problem
+    data: Data
+    seed: int
+    precision: torch.dtype | None = None
+    constants: Tensor | None = None  # the sum that finished the problem in `prepare`
+    checked: set[str] = field(default_factory=set)  # hand-written oracles already compared with autodiff
+
+    def keys(self, clients: np.ndarray, phase: str, call: int) -> rng.Words:
+        """The random words of one call at these clients."""
+        return rng.combine(self.data.words[clients], self.seed, rng.name_word(phase), call)
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
+        return nullcontext() if self.precision is None else torch.autocast(device.type, dtype=self.precision)
+
+
+class Client:
+    """One client, as its functions see it.
+
+    c.draw(outer, inner)   a batch: `outer` samples (None: all rows), and `inner` conditional ones for each
+    c.gradient(x, batch)   and the other oracles of the problem's kind
+    c.project_x(x), c.project_y(y)   the problem's projections
+    c.problem              the problem itself, to ask what it has
+    c.times                how often this client repeats the function in this call (τ_i)
+    """
+
+    def __init__(self, setting: Setting, times: int, serve: Callable[[int, Request], Batch], traced: bool = False) -> None:
+        self._setting, self._serve, self._traced = setting, serve, traced
+        self.times = times
+        self.calls: Counter[str] = Counter()
+        self.requests: list[Request] = []
+        self.samples: list[int] = []
+
+    def draw(self, outer: int | None = None, inner: int | None = None) -> Batch:
+        request = Request(outer, inner)
+        batch = self._serve(len(self.requests), request)
+        self.requests.append(request)
+        first = next(iter((batch.inner or batch).fields.values()))
+        self.samples.append(first.shape[0] * (first.shape[1] if batch.inner is not None else 1))
+        return batch
+
+    @property
+    def problem(self) -> Problem:
+        return self._setting.problem
+
+    def project_x(self, x: Tensor) -> Tensor:
+        return x if self.problem.project_x is None else self.problem.project_x(x)
+
+    def project_y(self, y: Tensor) -> Tensor:
+        return y if self.problem.project_y is None else self.problem.project_y(y)
+
+    def __getattr__(self, name: str) -> Callable[..., Tensor]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return partial(self._oracle, name, self.problem.oracle(name))
+
+    def _oracle(self, name: str, fn: Callable[..., Tensor], *arguments: Any) -> Tensor:
+        setting, problem = self._setting, self._setting.problem
+        self.calls[name] += 1
+        if self._traced:
+            return fn(*arguments)
+        key = next((a.key for a in arguments if isinstance(a, Batch) and a.key is not None), None)
+        result = self._evaluate(fn, arguments, key)
+        if name in problem.oracles and name not in setting.checked:
+            problem.check_oracle(name, arguments, result)
+            setting.checked.add(name)
+        return result
+
+    def _evaluate(self, fn: Callable[..., Tensor], arguments: tuple[Any, ...], key: int | None) -> Tensor:
+        point: Tensor = arguments[0]
+        with seeded(key), self._setting.autocast(point.device):
+            return fn(*arguments).to(point.dtype)
+
+
+def seeded(key: int | None) -> AbstractContextManager[Any]:
+    """Inside, torch's generator starts from `key`; outside it is as it was. None changes nothing."""
+    return nullcontext() if key is None else _Seeded(key)
+
+
+class _Seeded:
+    def __init__(self, key: int) -> None:
+        self.key = key
+
+    def __enter__(self) -> None:
+        self.state = torch.get_rng_state()
+        torch.default_generator.manual_seed(self.key)
+
+    def __exit__(self, *_: object) -> None:
+        torch.set_rng_state(self.state)
+
+
+class Drawing:
+    """Serves one client's draws as they are asked for, repetition after repetition of one call."""
+
+    def __init__(self, setting: Setting, client: int, phase: str, call: int) -> None:
+        self.setting, self.step = setting, np.zeros(1, dtype=np.int64)
+        self.clients = np.asarray([client])
+        self.keys = setting.keys(self.clients, phase, call)
+        self.streams: dict[int, np.random.Generator] = {}
+
+    def __call__(self, position: int, request: Request) -> Batch:
+        problem, data = self.setting.problem, self.setting.data
+        draw = Draw(data, self.clients, self.keys, position, self.step, self._stream)
+        selection = {name: index[0, 0] for name, index in problem.sampling.select(draw, request).items()}
+        batch = problem.sampling.fetch(data, selection)
+        if problem.random:
+            batch.key = draw.seed()
+        return batch
+
+    def _stream(self, _: int, key: int) -> np.random.Generator:
+        if key not in self.streams:
+            self.streams[key] = rng.normal_stream(key)
+        return self.streams[key]

@@ -1,0 +1,180 @@
+"""The clients' rows in one flat store with offsets: never padded, never copied per client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import DataError
+from ..rng import name_word
+
+Fields = Mapping[str, Any]
+_RESERVED = {"index", "key", "inner", "fields"}
+
+
+class Batch:
+    """One draw of samples at one client. Fields are attributes: `batch.inputs`, `batch.labels`.
+
+    `index` holds the row numbers within the client, `inner` the conditional samples (a batch of their own) of a
+    conditional draw, and `key` seeds dropout and augmentation, so that every oracle on this batch sees the same masks.
+    """
+
+    __slots__ = ("fields", "index", "inner", "key")
+
+    def __init__(self, fields: dict[str, Tensor], index: Tensor | None = None, inner: Batch | None = None,
+                 key: int | None = None) -> None:
+        self.fields, self.index, self.inner, self.key = fields, index, inner, key
+
+    def __getattr__(self, name: str) -> Tensor:
+        try:
+            return self.fields[name]
+        except KeyError:
+            raise AttributeError(f"a batch has the fields {sorted(self.fields)}; {name!r} is not one of them") from None
+
+    def __repr__(self) -> str:
+        return f"Batch({', '.join(f'{k}: {tuple(v.shape)}' for k, v in self.fields.items())})"
+
+    def leaves(self) -> list[Tensor]:
+        """All tensors in a fixed order; `rebuild` is the inverse."""
+        own = [*self.fields.values(), *([] if self.index is None else [self.index])]
+        return own + (self.inner.leaves() if self.inner is not None else [])
+
+    def rebuild(self, leaves: list[Tensor]) -> Batch:
+        """A batch of the same form with other tensors, taken in order from the front of `leaves`."""
+        fields = {name: leaves.pop(0) for name in self.fields}
+        index = None if self.index is None else leaves.pop(0)
+        return Batch(fields, index, None if self.inner is None else self.inner.rebuild(leaves), self.key)
+
+
+class Groups(NamedTuple):
+    """Rows of every client sorted by the value of one field (a class, a task)."""
+
+    order: NDArray[np.int64]  # row numbers, sorted by (client, value)
+    start: NDArray[np.int64]  # first place in `order` of each group
+    size: NDArray[np.int64]  # rows in each group
+    value: NDArray[Any]  # the field's value in each group
+    first: NDArray[np.int64]  # first group of each client
+    count: NDArray[np.int64]  # groups of each client
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Rows of all clients, client after client.
+
+    >>> data = Data.from_parts({"north": {"u": [1.0, 2.0]}, "south": {"u": [3.0]}})
+    >>> data.names, data.sizes.tolist()
+    (('north', 'south'), [2, 1])
+    """
+
+    fields: dict[str, Tensor]
+    names: tuple[str, ...]
+    sizes: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            raise DataError("a federation needs at least one client; none was given")
+        if len(set(self.names)) != len(self.names):
+            twice = sorted({n for n in self.names if self.names.count(n) > 1})[0]
+            raise DataError(f"client names must be distinct, but {twice!r} stands twice; rename one of them")
+        if len(self.sizes) != len(self.names):
+            raise DataError(f"one size per client is needed: {len(self.names)} names, {len(self.sizes)} sizes")
+        clash = _RESERVED & set(self.fields)
+        if clash:
+            raise DataError(f"{sorted(clash)[0]!r} is a word a batch uses itself; rename that field")
+        empty = np.flatnonzero(self.sizes <= 0)
+        if self.fields and len(empty):
+            raise DataError(f"client {self.names[empty[0]]!r} has no rows; leave it out of the federation")
+        for name, field in self.fields.items():
+            if len(field) != int(self.sizes.sum()):
+                raise DataError(f"field {name!r} has {len(field)} rows, the clients' sizes add up to {int(self.sizes.sum())}")
+            if field.is_floating_point() and not bool(torch.isfinite(field.sum())) and not bool(torch.isfinite(field).all()):
+                row = int((~torch.isfinite(field.reshape(len(field), -1)).all(1)).nonzero()[0, 0])
+                raise DataError(f"field {name!r} of client {self.names[self.owner(row)]!r} holds a non-finite value "
+                                f"in row {row - int(self.starts[self.owner(row)])}; clean or impute it first")
+
+    @classmethod
+    def from_parts(cls, parts: Mapping[str, Fields]) -> Data:
+        """From one mapping of fields per client."""
+        first = next(iter(parts.values()), {})
+        sizes = []
+        for client, fields in parts.items():
+            if set(fields) != set(first):
+                raise DataError(f"every client needs the same fields: {sorted(first)}; client {client!r} has {sorted(fields)}")
+            lengths = {name: len(column) for name, column in fields.items()}
+            if len(set(lengths.values())) > 1:
+                raise DataError(f"the fields of client {client!r} have unequal lengths: {lengths}")
+            sizes.append(next(iter(lengths.values()), 0))
+        joined = {name: torch.cat([torch.as_tensor(fields[name]) for fields in parts.values() if len(fields[name])] or [torch.zeros(0)])
+                  for name in first}
+        return cls(joined, tuple(parts), np.asarray(sizes, dtype=np.int64))
+
+    @classmethod
+    def by_site(cls, fields: Fields, site: Sequence[Any]) -> Data:
+        """From one table and the site of each row (rows are sorted by site once)."""
+        site = np.asarray(site)
+        order = np.argsort(site, kind="stable")
+        values, sizes = np.unique(site, return_counts=True)
+        columns = {name: torch.as_tensor(column) for name, column in fields.items()}
+        for name, column in columns.items():
+            if len(column) != len(site):
+                raise DataError(f"field {name!r} has {len(column)} rows, the site column {len(site)}")
+        rows = torch.from_numpy(order)
+        return cls({name: column[rows] for name, column in columns.items()}, tuple(str(v) for v in values), sizes.astype(np.int64))
+
+    @classmethod
+    def streams(cls, names: Sequence[str]) -> Data:
+        """Clients without rows, whose samples are generated (see `sampling.Normal`)."""
+        return cls({}, tuple(names), np.zeros(len(names), dtype=np.int64))
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        return np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
+
+    @cached_property
+    def words(self) -> NDArray[np.uint64]:
+        """A 64-bit word per client, from its name."""
+        return np.asarray([name_word(name) for name in self.names], dtype=np.uint64)
+
+    def owner(self, row: int) -> int:
+        """The client that holds a row of the store."""
+        return int(np.searchsorted(self.starts, row, side="right") - 1)
+
+    def take(self, rows: Tensor) -> dict[str, Tensor]:
+        """Every field at `rows` (any shape of row numbers; the field's own shape follows)."""
+        if not self.fields:
+            raise DataError("these clients are streams without rows: draw from them with a number of samples, "
+                            "and use a problem whose sampling generates them")
+        flat = rows.reshape(-1).to(next(iter(self.fields.values())).device)
+        return {name: field.index_select(0, flat).reshape(*rows.shape, *field.shape[1:]) for name, field in self.fields.items()}
+
+    def part(self, client: int) -> Data:
+        """One client's rows alone, as views."""
+        a, n = int(self.starts[client]), int(self.sizes[client])
+        return Data({name: field[a : a + n] for name, field in self.fields.items()}, (self.names[client],), self.sizes[client : client + 1])
+
+    def to(self, device: torch.device | str) -> Data:
+        return Data({name: field.to(device) for name, field in self.fields.items()}, self.names, self.sizes)
+
+    def groups(self, field: str) -> Groups:
+        """The rows of each client grouped by a field's value (computed once a field)."""
+        cache: dict[str, Groups] = self.__dict__.setdefault("_groups", {})
+        if field not in cache:
+            if field not in self.fields:
+                raise DataError(f"no field {field!r} to group by; the clients have {sorted(self.fields)}")
+            value = self.fields[field].cpu().numpy()
+            client = np.repeat(np.arange(len(self.names)), self.sizes)
+            order = np.lexsort((value, client))
+            pair = np.stack([client[order], value[order]])
+            start = np.flatnonzero(np.concatenate([[True], (pair[:, 1:] != pair[:, :-1]).any(0)]))
+            owner = client[order][start]
+            count = np.bincount(owner, minlength=len(self.names))
+            cache[field] = Groups(order, start, np.diff(np.append(start, len(order))), value[order][start],
+                                  np.concatenate([[0], np.cumsum(count)[:-1]]), count)
+        return cache[field]

@@ -1,0 +1,203 @@
+"""What the federation hands to an engine, and what an engine hands back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..client import Client, Drawing, Setting
+from ..errors import EngineError, UploadError
+
+Index = NDArray[np.int64]
+
+
+class Ref(NamedTuple):
+    """A value at the clients, by number."""
+
+    id: int
+
+
+class PerClient(NamedTuple):
+    """A number of the server's for each client (local steps, sizes)."""
+
+    numbers: Index
+
+
+@dataclass(frozen=True)
+class Map:
+    """Run `fn(client, *arguments)`, `times` times over, its results becoming its first arguments."""
+
+    fn: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    out: tuple[int, ...]
+    times: int | Index
+    phase: str
+    call: int
+    known: int  # draws of this call that were already counted (by the call it draws like)
+
+    def times_of(self, position: int) -> int:
+        return self.times if isinstance(self.times, int) else int(self.times[position])
+
+    def arguments_of(self, position: int, read: Callable[[int], Tensor]) -> list[Any]:
+        """The arguments at one client."""
+        return [read(a.id) if isinstance(a, Ref) else a.numbers[position].item() if isinstance(a, PerClient) else a for a in self.arguments]
+
+    @property
+    def reads(self) -> list[int]:
+        return [a.id for a in self.arguments if isinstance(a, Ref)]
+
+
+@dataclass(frozen=True)
+class Take:
+    """`source` where a client holds it, else `default`."""
+
+    source: int
+    default: int
+    out: tuple[int, ...]
+
+    @property
+    def reads(self) -> list[int]:
+        return [self.source, self.default]
+
+
+@dataclass(frozen=True)
+class Put:
+    """Write `source` into the population's state `pool`."""
+
+    pool: int
+    source: int
+    out: tuple[int, ...] = ()
+
+    @property
+    def reads(self) -> list[int]:
+        return [self.source]
+
+
+Op = Map | Take | Put
+
+
+@dataclass
+class Flush:
+    """The pending operations of a cohort, and what is wanted of them at the server."""
+
+    cohort: Index
+    ops: list[Op]
+    values: dict[int, Tensor]  # values from the server that the operations read
+    news: dict[int, Index]  # for each of them, the positions in the cohort that do not hold it yet
+    wants: list[int]  # to be uploaded
+    keep: set[int]  # results still in use after the flush
+    free: set[int]  # stored values no longer in use
+
+
+class Engine(Protocol):
+    """Runs client functions somewhere."""
+
+    name: str
+
+    def start(self, setting: Setting) -> None: ...
+
+    def flush(self, flush: Flush, reducer: Reducer) -> None: ...
+
+    def export(self, id: int) -> tuple[Index, list[Tensor]]:
+        """A stored value: the clients that hold it, and their tensors."""
+        ...
+
+    def restore(self, id: int, clients: Index, values: list[Tensor], pool: bool) -> None: ...
+
+
+@dataclass
+class Reducer:
+    """Sums uploads in fixed client order and refuses bad ones by the client's name. Keeps no stack of them."""
+
+    names: Sequence[str]
+    weights: NDArray[np.float64]
+    floating: bool
+    sums: list[Tensor] = field(default_factory=list)
+    calls: Counter[str] = field(default_factory=Counter)
+    samples: int = 0
+    draws: dict[int, int] = field(default_factory=dict)  # by call, how often a client function drew
+
+    def add(self, position: int, values: list[Tensor]) -> None:
+        """One client's upload."""
+        self._check(position, values)
+        weight = float(self.weights[position])
+        if not self.sums:
+            self.sums = [value * weight if value.is_floating_point() else value * int(weight) for value in values]
+        else:
+            for total, value in zip(self.sums, values, strict=True):
+                total.add_(value, alpha=weight if value.is_floating_point() else int(weight))
+
+    def add_stack(self, stacks: list[Tensor]) -> None:
+        """All clients' uploads at once, a row each."""
+        for position in self._suspects(stacks):
+            self._check(position, [stack[position] for stack in stacks])
+        for stack in stacks:
+            weights = torch.as_tensor(self.weights, dtype=stack.dtype, device=stack.device)
+            self.sums.append((weights @ stack.reshape(len(stack), -1)).reshape(stack.shape[1:]))
+
+    def work(self, op: Map, work: Work) -> None:
+        self.calls.update(work.calls)
+        self.samples += work.samples
+        self.draws[op.call] = work.draws
+
+    def _suspects(self, stacks: list[Tensor]) -> list[int]:
+        """The first client with something non-finite, or the first one at all for the check of the dtype."""
+        for stack in stacks:
+            if not bool(torch.isfinite(stack.sum())):
+                finite = torch.isfinite(stack.reshape(len(stack), -1)).all(1)
+                if not bool(finite.all()):
+                    return [int((~finite).nonzero()[0, 0])]
+        return [0]
+
+    def _check(self, position: int, values: list[Tensor]) -> None:
+        name = self.names[position]
+        for i, value in enumerate(values):
+            if self.floating and not value.is_floating_point():
+                raise UploadError(name, f"a mean needs floating-point values, it sent {value.dtype}; return value.double() from the client function")
+            if self.sums and value.shape != self.sums[i].shape:
+                raise UploadError(name, f"its upload has shape {tuple(value.shape)}, the clients before it sent {tuple(self.sums[i].shape)}; "
+                                        "a client function must return the same shape everywhere")
+            if self.sums and value.dtype != self.sums[i].dtype:
+                raise UploadError(name, f"its upload is {value.dtype}, the clients before it sent {self.sums[i].dtype}; convert in the client function")
+            if not bool(torch.isfinite(value.sum())) and not bool(torch.isfinite(value).all()):
+                raise UploadError(name, "its upload holds a non-finite value; nothing was averaged. Lower the learning rate, or look at this client's data")
+
+
+def results(op: Map, value: Any) -> tuple[Tensor, ...]:
+    """What a client function returned, as the tensors its annotation promises."""
+    values = value if isinstance(value, tuple) else (value,)
+    if len(values) != len(op.out) or not all(isinstance(v, Tensor) for v in values):
+        raise EngineError(f"{op.fn.__qualname__} promises {len(op.out)} tensor(s) in its return annotation and returned "
+                          f"{[type(v).__name__ for v in values]}; make the two agree")
+    return values
+
+
+class Work(NamedTuple):
+    """What an operation cost: oracle calls, samples newly drawn, draws in one repetition."""
+
+    calls: Counter[str]
+    samples: int
+    draws: int
+
+
+def run_one(setting: Setting, op: Map, client: int, times: int, arguments: list[Any]) -> tuple[tuple[Tensor, ...], Work, Client]:
+    """Run one operation at one client, plainly. Returns results, their cost, and the client object of the last repetition."""
+    drawing = Drawing(setting, client, op.phase, op.call)
+    calls: Counter[str] = Counter()
+    samples = 0
+    c = Client(setting, times, drawing)
+    for step in range(times):
+        drawing.step[0] = step
+        c = Client(setting, times, drawing)
+        out = results(op, op.fn(c, *arguments))
+        arguments = [*out, *arguments[len(out):]]
+        calls.update(c.calls)
+        samples += sum(c.samples[op.known:])
+    return tuple(arguments[: len(op.out)]), Work(calls, samples, len(c.requests)), c

@@ -1,0 +1,127 @@
+"""The store that engines in this process share: values placed at clients, and the population's sparse state."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..client import Setting
+from ..errors import PlacementError
+from .base import Flush, Index, Put, Reducer, Take
+
+BLOCK_ROWS = 1024
+MEMORY_LIMIT = 4 << 30  # bytes of population state kept in memory; beyond it, blocks are memory-mapped files
+
+
+class Pool:
+    """Rows of state for a population of which only some have ever been seen.
+
+    Rows live in blocks that are never moved, so growing costs no copy; past a limit new blocks are memory-mapped.
+    """
+
+    def __init__(self, population: int, limit: int = MEMORY_LIMIT) -> None:
+        self.place = np.full(population, -1, dtype=np.int32)
+        self.blocks: list[Tensor] = []
+        self.used, self.limit = 0, limit
+
+    def seen(self, clients: Index) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        return np.asarray(self.place[clients] >= 0)
+
+    def write(self, clients: Index, rows: Sequence[Tensor] | Tensor) -> None:
+        fresh = clients[self.place[clients] < 0]
+        self.place[fresh] = np.arange(self.used, self.used + len(fresh))
+        self.used += len(fresh)
+        while len(self.blocks) * BLOCK_ROWS < self.used:
+            self.blocks.append(self._block(rows[0]))
+        for block, here, where in self._split(clients):
+            self.blocks[block][where] = rows[here] if isinstance(rows, Tensor) else torch.stack([rows[int(i)] for i in here])
+
+    def read(self, clients: Index) -> Tensor:
+        first = self.blocks[0]
+        out = first.new_empty((len(clients), *first.shape[1:]))
+        for block, here, where in self._split(clients):
+            out[here] = self.blocks[block][where]
+        return out
+
+    def _split(self, clients: Index) -> list[tuple[int, Tensor, Tensor]]:
+        place = self.place[clients]
+        block = place // BLOCK_ROWS
+        return [(int(b), torch.from_numpy(np.flatnonzero(block == b)), torch.from_numpy((place[block == b] % BLOCK_ROWS).astype(np.int64)))
+                for b in np.unique(block)]
+
+    def _block(self, like: Tensor) -> Tensor:
+        shape, size = (BLOCK_ROWS, *like.shape), BLOCK_ROWS * like.numel() * like.element_size()
+        if (len(self.blocks) + 1) * size <= self.limit:
+            return like.new_empty(shape)
+        with tempfile.NamedTemporaryFile(prefix="rookery-state-") as file:  # the mapping keeps the pages after the name is gone
+            file.truncate(size)
+            return torch.from_file(file.name, shared=True, size=BLOCK_ROWS * like.numel(), dtype=like.dtype).reshape(shape)
+
+
+class LocalEngine:
+    """Placed values as one sequence of tensors per handle (a list, or a stack with a row per client)."""
+
+    name = "local"
+
+    def start(self, setting: Setting) -> None:
+        self.setting = setting
+        self.store: dict[int, tuple[Index, Sequence[Tensor] | Tensor]] = getattr(self, "store", {})
+        self.pools: dict[int, Pool] = getattr(self, "pools", {})
+
+    def flush(self, flush: Flush, reducer: Reducer) -> None:
+        raise NotImplementedError
+
+    # what operations read and leave
+
+    def _read(self, flush: Flush, id: int, position: int) -> Tensor:
+        if id in flush.values:
+            return flush.values[id]
+        return self._held(flush, id)[position]
+
+    def _held(self, flush: Flush, id: int) -> Sequence[Tensor] | Tensor:
+        cohort, rows = self.store[id]
+        if cohort is not flush.cohort and not np.array_equal(cohort, flush.cohort):
+            raise PlacementError("a value at one cohort was used at another; write S.take(value, default) first")
+        return rows
+
+    def _holders(self, flush: Flush, op: Take) -> tuple[Index, Sequence[Tensor] | Tensor]:
+        """Positions in the cohort that hold the source of a take (another cohort's value, or the population's), and their rows."""
+        if op.source in self.pools:
+            pool = self.pools[op.source]
+            positions = np.flatnonzero(pool.seen(flush.cohort))
+            return positions, pool.read(flush.cohort[positions]) if len(positions) else []
+        cohort, rows = self.store[op.source]
+        _, positions, places = np.intersect1d(flush.cohort, cohort, assume_unique=True, return_indices=True)
+        return positions, rows[torch.from_numpy(places)] if isinstance(rows, Tensor) else [rows[i] for i in places]
+
+    def _put(self, flush: Flush, op: Put, rows: Sequence[Tensor] | Tensor) -> None:
+        if op.pool not in self.pools:
+            self.pools[op.pool] = Pool(len(self.setting.data.names))
+        self.pools[op.pool].write(flush.cohort, rows)
+
+    def _free(self, flush: Flush) -> None:
+        for id in flush.free:
+            self.store.pop(id, None)
+            self.pools.pop(id, None)
+
+    # checkpoints
+
+    def export(self, id: int) -> tuple[Index, list[Tensor]]:
+        if id in self.pools:
+            clients = np.flatnonzero(self.pools[id].place >= 0)
+            return clients, list(self.pools[id].read(clients)) if len(clients) else []
+        clients, rows = self.store[id]
+        return clients, list(rows)
+
+    def restore(self, id: int, clients: Index, values: list[Tensor], pool: bool) -> None:
+        if pool:
+            self.pools[id] = Pool(len(self.setting.data.names))
+            if len(clients):
+                self.pools[id].write(clients, values)
+        else:
+            self.store[id] = (clients, values)

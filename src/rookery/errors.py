@@ -1,0 +1,55 @@
+"""The errors a user can meet. Each message says what must hold, what came, and what to write instead."""
+
+from __future__ import annotations
+
+
+class RookeryError(Exception):
+    """Base of every error that Rookery raises on purpose."""
+
+
+class DataError(RookeryError):
+    """The clients' data cannot be used: an empty client, a non-finite value, fields of unequal length."""
+
+
+class ProblemError(RookeryError):
+    """A problem's functions, oracles or constants do not fit together."""
+
+
+class AlgorithmError(RookeryError):
+    """An algorithm does not fit the problem, or a hyper-parameter is out of range."""
+
+
+class PlacementError(RookeryError):
+    """A value at the clients and a value at the server were mixed, or a client function captured a tensor."""
+
+
+class UploadError(RookeryError):
+    """A client's upload was refused: non-finite, of another shape or of another dtype. Names the client."""
+
+    def __init__(self, client: str, message: str) -> None:
+        super().__init__(f"client {client!r}: {message}")
+        self.client = client
+
+
+class WeightError(RookeryError):
+    """Client weights must be finite, non-negative, one per client, and not all zero."""
+
+
+class ModuleError(RookeryError):
+    """A torch module cannot be trained as a flat vector as it is; the message names the remedy."""
+
+
+class EngineError(RookeryError):
+    """An engine cannot run this client function; the message says which one can."""
+
+
+class FrameError(RookeryError):
+    """A frame was refused before anything was changed: truncated, altered, oversized or of the wrong form."""
+
+
+class StateLost(RookeryError):
+    """A site does not hold the state the server counts on: a frame was skipped, or it was restarted."""
+
+
+class CheckpointError(RookeryError):
+    """A checkpoint is truncated, foreign to this run, or missing."""

@@ -1,0 +1,69 @@
+"""Randomness without generators: every draw is a pure function of (seed, client name, call, draw).
+
+Nothing has to be saved to resume a run, adding a client changes nobody else's samples, and every engine
+draws the same batches. Integers come from splitmix64 used as a hash, Gaussians from NumPy's Philox keyed alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint64]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_A, _B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_S30, _S27, _S31, _S32 = (np.uint64(n) for n in (30, 27, 31, 32))
+
+
+def words(values: object) -> Words:
+    """`values` as an array of 64-bit words (at least one-dimensional, so that arithmetic wraps silently)."""
+    return np.atleast_1d(np.asarray(values, dtype=np.uint64))
+
+
+def splitmix64(state: Words) -> Words:
+    """The finaliser of splitmix64 (Steele, Lea and Flood, 2014), as a hash of 64-bit words."""
+    z = state + _GOLDEN
+    z = (z ^ (z >> _S30)) * _A
+    z = (z ^ (z >> _S27)) * _B
+    return z ^ (z >> _S31)
+
+
+def combine(key: Words, *parts: object) -> Words:
+    """Hash `parts` into `key`, one after the other; shapes broadcast."""
+    for part in parts:
+        key = splitmix64(key ^ splitmix64(words(part)))
+    return key
+
+
+def name_word(name: str) -> int:
+    """A 64-bit word for a client's name: its stream follows the name, not its place in a list."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+def below(bits: Words, bound: object) -> NDArray[np.int64]:
+    """Integers in [0, bound) from hashed words, for bounds below 2**32 (bias below bound / 2**32)."""
+    return (((bits >> _S32) * words(bound)) >> _S32).astype(np.int64)
+
+
+def uniform_index(keys: Words, draws: Sequence[int] | NDArray[np.int64], size: int, bound: object) -> NDArray[np.int64]:
+    """`(clients, draws, size)` integers below each client's `bound`.
+
+    >>> uniform_index(words([1, 2]), [0], 3, [[[10]], [[10]]]).shape
+    (2, 1, 3)
+    """
+    base = combine(keys[:, None, None], np.asarray(draws, dtype=np.uint64)[None, :, None])
+    return below(splitmix64(base + np.arange(size, dtype=np.uint64)), bound)
+
+
+def permuted_index(key: Words, count: int) -> NDArray[np.int64]:
+    """A permutation of `range(count)` for each key: rows ranked by their hash. Shape `(keys, count)`."""
+    return np.argsort(splitmix64(combine(key)[:, None] + np.arange(count, dtype=np.uint64)), axis=1, kind="stable")
+
+
+def normal_stream(key: int) -> np.random.Generator:
+    """The Gaussian stream of one (client, call): read in order, however it is cut into draws."""
+    return np.random.Generator(np.random.Philox(key=key))

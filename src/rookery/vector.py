@@ -1,0 +1,121 @@
+"""The one seam between `nn.Module` and flat vectors: `Model` reads any module as a function of x ∈ R^d."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from .errors import ModuleError
+
+_NORMS = (nn.modules.batchnorm._BatchNorm,)
+_RANDOM = (nn.modules.dropout._DropoutNd, nn.RReLU)
+# A layer of these kinds costs more under vmap with one set of weights per client than in a loop over clients.
+_HEAVY = (nn.modules.conv._ConvNd, nn.RNNBase, nn.MultiheadAttention)
+
+
+class Model:
+    """A module as a function of one flat vector of its trainable parameters.
+
+    >>> model = Model(nn.Linear(3, 1))
+    >>> model.size, model(torch.zeros(model.size), torch.ones(2, 3)).shape
+    (4, torch.Size([2, 1]))
+
+    `model.vector()` is the starting point, `model.module(x)` a copy of the module with x in it, `model.predict(x, inputs)`
+    evaluates in inference mode. Parameters with `requires_grad=False` stay constants.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        named = dict(module.named_parameters())
+        lazy = [name for name, p in named.items() if isinstance(p, nn.parameter.UninitializedParameter)]
+        if lazy:
+            raise ModuleError(f"parameter {lazy[0]!r} has no shape yet; run the module once on an example batch before Model(module)")
+        trained = {name: p for name, p in named.items() if p.requires_grad}
+        if not trained:
+            raise ModuleError("the module has no trainable parameters; set requires_grad=True on those to train")
+        dtypes = {p.dtype for p in trained.values()}
+        if len(dtypes) > 1 or not next(iter(dtypes)).is_floating_point:
+            raise ModuleError(f"trainable parameters must share one floating dtype; found {sorted(map(str, dtypes))}: "
+                              "write module.float() first, and precision= on the federation for mixed precision")
+        for name, layer in module.named_modules():
+            if isinstance(layer, _NORMS):
+                raise ModuleError(f"layer {name!r} is {type(layer).__name__}, whose running statistics are state outside x. Write "
+                                  "Model(freeze_norm(module)) to keep them as constants (pretrained nets), "
+                                  "Model(to_group_norm(module)) to replace them, or Model(federated_norm(module)) to sum them over clients")
+        self._names = tuple(trained)
+        self._shapes = tuple(p.shape for p in trained.values())
+        self._sizes = [p.numel() for p in trained.values()]
+        self.size = sum(self._sizes)
+        self.stochastic = any(isinstance(layer, _RANDOM) for layer in module.modules())
+        self.heavy = next((type(layer).__name__ for layer in module.modules() if isinstance(layer, _HEAVY)), None)
+
+    def vector(self) -> Tensor:
+        """The module's present parameters as one vector (a copy)."""
+        parameters = dict(self._module.named_parameters())
+        return torch.cat([parameters[name].detach().reshape(-1) for name in self._names]).clone()
+
+    def parameters(self, x: Tensor) -> dict[str, Tensor]:
+        """Views of x in the module's shapes."""
+        return {name: part.view(shape) for name, part, shape
+                in zip(self._names, torch.split(x[: self.size], self._sizes), self._shapes, strict=True)}
+
+    def __call__(self, x: Tensor, *inputs: Any) -> Any:
+        """The module's output at parameters x, in training mode. Coordinates of x beyond `size` are left to the caller."""
+        if x.dim() != 1 or len(x) < self.size:
+            raise ModuleError(f"this module has {self.size} trainable parameters; the vector has shape {tuple(x.shape)}")
+        return functional_call(self._module, self.parameters(x), inputs)
+
+    def module(self, x: Tensor) -> nn.Module:
+        """A copy of the module with x as its parameters, in inference mode: what to export."""
+        fresh = copy.deepcopy(self._module)
+        with torch.no_grad():
+            own = dict(fresh.named_parameters())
+            for name, value in self.parameters(x.detach()).items():
+                own[name].copy_(value)
+        return fresh.eval()
+
+    def predict(self, x: Tensor, inputs: Tensor, batch: int = 4096) -> Any:
+        """The output in inference mode, in pieces of `batch` rows."""
+        was = self._module.training
+        self._module.eval()
+        try:
+            with torch.no_grad():
+                return torch.cat([functional_call(self._module, self.parameters(x), (part,)) for part in inputs.split(batch)])
+        finally:
+            self._module.train(was)
+
+
+def ball(radius: float) -> Callable[[Tensor], Tensor]:
+    """The projection onto {‖x‖ ≤ radius}.
+
+    >>> ball(1.0)(torch.tensor([3.0, 4.0]))
+    tensor([0.6000, 0.8000])
+    """
+    return lambda x: x * (radius / torch.linalg.vector_norm(x).clamp_min(radius))
+
+
+def box(low: float, high: float) -> Callable[[Tensor], Tensor]:
+    """The projection onto [low, high]^d.
+
+    >>> box(0.0, 1.0)(torch.tensor([-1.0, 2.0]))
+    tensor([0., 1.])
+    """
+    return lambda x: x.clamp(low, high)
+
+
+def simplex(x: Tensor) -> Tensor:
+    """The projection onto {x ≥ 0, Σx = 1} by sorting (Held, Wolfe and Crowder, 1974).
+
+    >>> simplex(torch.tensor([0.5, 1.5]))
+    tensor([0., 1.])
+    """
+    ordered = torch.sort(x, descending=True).values
+    excess = torch.cumsum(ordered, 0) - 1
+    count = torch.arange(1, x.shape[0] + 1, device=x.device, dtype=x.dtype)
+    threshold = (excess / count).amax(0)
+    return (x - threshold).clamp_min(0)
