@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -45,6 +45,7 @@ class Client:
     c.gradient(x, batch)   and the other oracles of the problem's kind
     c.project_x(x), c.project_y(y)   the problem's projections
     c.problem              the problem itself, to ask what it has
+    c.evaluate(fn, x, batch)   any other function, run as the oracles are
     c.times                how often this client repeats the function in this call (τ_i)
     """
 
@@ -79,38 +80,32 @@ class Client:
         return partial(self._oracle, name, self.problem.oracle(name))
 
     def _oracle(self, name: str, fn: Callable[..., Tensor], *arguments: Any) -> Tensor:
-        setting, problem = self._setting, self._setting.problem
         self.calls[name] += 1
-        if self._traced:
-            return fn(*arguments)
-        key = next((a.key for a in arguments if isinstance(a, Batch) and a.key is not None), None)
-        result = self._evaluate(fn, arguments, key)
-        if name in problem.oracles and name not in setting.checked:
-            problem.check_oracle(name, arguments, result)
-            setting.checked.add(name)
+        result = self.evaluate(fn, *arguments)
+        if name in self.problem.oracles and not self._traced and name not in self._setting.checked:
+            self.problem.check_oracle(name, self.evaluate(getattr(self.problem, name), *arguments), result)
+            self._setting.checked.add(name)
         return result
 
-    def _evaluate(self, fn: Callable[..., Tensor], arguments: tuple[Any, ...], key: int | None) -> Tensor:
+    def evaluate(self, fn: Callable[..., Tensor], *arguments: Any) -> Tensor:
+        """Any function of a vector and a batch, run as the oracles are: under the batch's own randomness, in the set precision."""
+        if self._traced:
+            return fn(*arguments)
         point: Tensor = arguments[0]
-        with seeded(key), self._setting.autocast(point.device):
+        key = next((a.key for a in arguments if isinstance(a, Batch) and a.key is not None), None)
+        with seeded(key, point.device), self._setting.autocast(point.device):
             return fn(*arguments).to(point.dtype)
 
 
-def seeded(key: int | None) -> AbstractContextManager[Any]:
-    """Inside, torch's generator starts from `key`; outside it is as it was. None changes nothing."""
-    return nullcontext() if key is None else _Seeded(key)
-
-
-class _Seeded:
-    def __init__(self, key: int) -> None:
-        self.key = key
-
-    def __enter__(self) -> None:
-        self.state = torch.get_rng_state()
-        torch.default_generator.manual_seed(self.key)
-
-    def __exit__(self, *_: object) -> None:
-        torch.set_rng_state(self.state)
+@contextmanager
+def seeded(key: int | None, device: torch.device) -> Iterator[None]:
+    """Inside, torch's generators start from `key`; outside they are as they were. None changes nothing."""
+    if key is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device], device_type=device.type if device.type != "cpu" else "cuda"):
+        torch.manual_seed(key)
+        yield
 
 
 class Drawing:
@@ -125,11 +120,18 @@ class Drawing:
     def __call__(self, position: int, request: Request) -> Batch:
         problem, data = self.setting.problem, self.setting.data
         draw = Draw(data, self.clients, self.keys, position, self.step, self._stream)
-        selection = {name: index[0, 0] for name, index in problem.sampling.select(draw, request).items()}
-        batch = problem.sampling.fetch(data, selection)
+        if request == Request():
+            batch = problem.sampling.whole(data.views(int(self.clients[0])))
+        else:
+            selection = {name: index[0, 0] for name, index in problem.sampling.select(draw, request).items()}
+            batch = problem.sampling.fetch(data, selection)
         if problem.random:
             batch.key = draw.seed()
         return batch
+
+    def versions(self) -> list[int]:
+        """Torch's change counters of the data: full batches are views of it."""
+        return [field._version for field in self.setting.data.fields.values()]
 
     def _stream(self, _: int, key: int) -> np.random.Generator:
         if key not in self.streams:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 PHASES = ("setup", "train", "output", "evaluation")
@@ -59,7 +59,7 @@ class Ledger:
             account.calls.update(calls)
 
     def to_json(self) -> dict[str, Any]:
-        return {phase: asdict(account) for phase, account in self.accounts.items()}
+        return {phase: {**vars(account), "calls": dict(account.calls)} for phase, account in self.accounts.items()}
 
     def load(self, saved: dict[str, Any]) -> None:
         for phase, counts in saved.items():

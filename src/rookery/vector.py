@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from .errors import ModuleError
+from .errors import ModuleError, ProblemError
 
-_NORMS = (nn.modules.batchnorm._BatchNorm,)
 _RANDOM = (nn.modules.dropout._DropoutNd, nn.RReLU)
 # A layer of these kinds costs more under vmap with one set of weights per client than in a loop over clients.
 _HEAVY = (nn.modules.conv._ConvNd, nn.RNNBase, nn.MultiheadAttention)
@@ -30,7 +29,9 @@ class Model:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self._module = module
+        self.net = module
+        if not module.training:
+            module.train()  # as a training loop would; single layers set to eval() under a module in training stay so
         named = dict(module.named_parameters())
         lazy = [name for name, p in named.items() if isinstance(p, nn.parameter.UninitializedParameter)]
         if lazy:
@@ -43,7 +44,11 @@ class Model:
             raise ModuleError(f"trainable parameters must share one floating dtype; found {sorted(map(str, dtypes))}: "
                               "write module.float() first, and precision= on the federation for mixed precision")
         for name, layer in module.named_modules():
-            if isinstance(layer, _NORMS):
+            if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
+                raise ModuleError(f"layer {name!r} keeps running statistics, which are state outside x; set track_running_stats=False")
+            if isinstance(layer, nn.utils.parametrizations._SpectralNorm):
+                raise ModuleError(f"{name!r} is a spectral norm, whose power iteration is state outside x; train without it")
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm):
                 raise ModuleError(f"layer {name!r} is {type(layer).__name__}, whose running statistics are state outside x. Write "
                                   "Model(freeze_norm(module)) to keep them as constants (pretrained nets), "
                                   "Model(to_group_norm(module)) to replace them, or Model(federated_norm(module)) to sum them over clients")
@@ -51,28 +56,28 @@ class Model:
         self._shapes = tuple(p.shape for p in trained.values())
         self._sizes = [p.numel() for p in trained.values()]
         self.size = sum(self._sizes)
-        self.stochastic = any(isinstance(layer, _RANDOM) for layer in module.modules())
+        self.stochastic = any(isinstance(layer, _RANDOM) or _dropout_inside(layer) for layer in module.modules())
         self.heavy = next((type(layer).__name__ for layer in module.modules() if isinstance(layer, _HEAVY)), None)
 
     def vector(self) -> Tensor:
         """The module's present parameters as one vector (a copy)."""
-        parameters = dict(self._module.named_parameters())
+        parameters = dict(self.net.named_parameters())
         return torch.cat([parameters[name].detach().reshape(-1) for name in self._names]).clone()
 
     def parameters(self, x: Tensor) -> dict[str, Tensor]:
-        """Views of x in the module's shapes."""
+        """Views of x in the module's shapes. Coordinates beyond `size` are left to the caller."""
+        if x.dim() != 1 or len(x) < self.size:
+            raise ModuleError(f"this module has {self.size} trainable parameters; the vector has shape {tuple(x.shape)}")
         return {name: part.view(shape) for name, part, shape
                 in zip(self._names, torch.split(x[: self.size], self._sizes), self._shapes, strict=True)}
 
     def __call__(self, x: Tensor, *inputs: Any) -> Any:
-        """The module's output at parameters x, in training mode. Coordinates of x beyond `size` are left to the caller."""
-        if x.dim() != 1 or len(x) < self.size:
-            raise ModuleError(f"this module has {self.size} trainable parameters; the vector has shape {tuple(x.shape)}")
-        return functional_call(self._module, self.parameters(x), inputs)
+        """The module's output at parameters x, in training mode."""
+        return functional_call(self.net, self.parameters(x), inputs)
 
     def module(self, x: Tensor) -> nn.Module:
         """A copy of the module with x as its parameters, in inference mode: what to export."""
-        fresh = copy.deepcopy(self._module)
+        fresh = copy.deepcopy(self.net)
         with torch.no_grad():
             own = dict(fresh.named_parameters())
             for name, value in self.parameters(x.detach()).items():
@@ -81,13 +86,20 @@ class Model:
 
     def predict(self, x: Tensor, inputs: Tensor, batch: int = 4096) -> Any:
         """The output in inference mode, in pieces of `batch` rows."""
-        was = self._module.training
-        self._module.eval()
+        modes = [(layer, layer.training) for layer in self.net.modules()]
+        self.net.eval()
         try:
             with torch.no_grad():
-                return torch.cat([functional_call(self._module, self.parameters(x), (part,)) for part in inputs.split(batch)])
+                return torch.cat([functional_call(self.net, self.parameters(x), (part,)) for part in inputs.split(batch)])
         finally:
-            self._module.train(was)
+            for layer, mode in modes:
+                layer.training = mode
+
+
+def _dropout_inside(layer: nn.Module) -> bool:
+    """Layers such as nn.LSTM and nn.MultiheadAttention take dropout as a number."""
+    rate = getattr(layer, "dropout", 0.0)
+    return isinstance(rate, float | int) and rate > 0
 
 
 def ball(radius: float) -> Callable[[Tensor], Tensor]:
@@ -96,7 +108,9 @@ def ball(radius: float) -> Callable[[Tensor], Tensor]:
     >>> ball(1.0)(torch.tensor([3.0, 4.0]))
     tensor([0.6000, 0.8000])
     """
-    return lambda x: x * (radius / torch.linalg.vector_norm(x).clamp_min(radius))
+    if not radius >= 0:
+        raise ProblemError(f"a ball's radius is not negative; got {radius}")
+    return lambda x: x * (radius / torch.linalg.vector_norm(x).clamp_min(max(radius, 1e-30)))
 
 
 def box(low: float, high: float) -> Callable[[Tensor], Tensor]:

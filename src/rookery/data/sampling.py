@@ -76,6 +76,10 @@ class Sampler(Protocol):
 
     def fetch(self, data: Data, selection: Selection) -> Batch: ...
 
+    def whole(self, fields: dict[str, Tensor]) -> Batch:
+        """All of one client's samples, from views of its rows."""
+        ...
+
 
 class _Rows:
     """Samplers whose batch is a list of rows."""
@@ -93,6 +97,9 @@ class _Rows:
 
     def fetch(self, data: Data, selection: Selection) -> Batch:
         return Batch(data.take(selection["rows"]), selection["index"])
+
+    def whole(self, fields: dict[str, Tensor]) -> Batch:
+        return Batch(fields, torch.arange(len(next(iter(fields.values())))))
 
 
 def _everything(draw: Draw) -> NDArray[np.int64]:
@@ -175,6 +182,9 @@ class PerTask:
         inner = Batch(data.take(selection["innerrows"]), selection["innerindex"])
         return Batch(data.take(selection["rows"]), selection["index"], inner)
 
+    def whole(self, fields: dict[str, Tensor]) -> Batch:
+        raise DataError("PerTask needs both sizes, outer and inner: there is no full batch of tasks")
+
 
 @dataclass(frozen=True)
 class Stored:
@@ -204,6 +214,10 @@ class Stored:
                              columns.expand(*selection["columns"].shape, *eta.shape[selection["columns"].dim():]))
         return Batch(fields, selection["index"], Batch({self.inner: eta}))
 
+    def whole(self, fields: dict[str, Tensor]) -> Batch:
+        rest = {name: field for name, field in fields.items() if name != self.inner}
+        return Batch(rest, torch.arange(len(fields[self.inner])), Batch({self.inner: fields[self.inner]}))
+
 
 @dataclass(frozen=True)
 class Normal:
@@ -229,6 +243,9 @@ class Normal:
         device = next(iter(data.fields.values())).device if data.fields else "cpu"
         eta = Batch({"eta": selection["eta"].to(device)}) if "eta" in selection else None
         return Batch({"xi": selection["xi"].to(device)}, None, eta)
+
+    def whole(self, fields: dict[str, Tensor]) -> Batch:
+        raise DataError("a Gaussian source has no end: give the number of outer (and inner) samples to draw")
 
 
 def _both(sampler: object, request: Request) -> tuple[int, int]:

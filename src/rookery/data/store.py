@@ -154,10 +154,14 @@ class Data:
         flat = rows.reshape(-1).to(next(iter(self.fields.values())).device)
         return {name: field.index_select(0, flat).reshape(*rows.shape, *field.shape[1:]) for name, field in self.fields.items()}
 
-    def part(self, client: int) -> Data:
-        """One client's rows alone, as views."""
+    def views(self, client: int) -> dict[str, Tensor]:
+        """One client's rows, not copied."""
         a, n = int(self.starts[client]), int(self.sizes[client])
-        return Data({name: field[a : a + n] for name, field in self.fields.items()}, (self.names[client],), self.sizes[client : client + 1])
+        return {name: field[a : a + n] for name, field in self.fields.items()}
+
+    def part(self, client: int) -> Data:
+        """One client alone."""
+        return Data(self.views(client), (self.names[client],), self.sizes[client : client + 1])
 
     def to(self, device: torch.device | str) -> Data:
         return Data({name: field.to(device) for name, field in self.fields.items()}, self.names, self.sizes)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..client import Client, Drawing, Setting
-from ..errors import EngineError, UploadError
+from ..errors import DataError, EngineError, UploadError
 
 Index = NDArray[np.int64]
 
@@ -193,6 +193,7 @@ def run_one(setting: Setting, op: Map, client: int, times: int, arguments: list[
     calls: Counter[str] = Counter()
     samples = 0
     c = Client(setting, times, drawing)
+    before = drawing.versions()
     for step in range(times):
         drawing.step[0] = step
         c = Client(setting, times, drawing)
@@ -200,4 +201,7 @@ def run_one(setting: Setting, op: Map, client: int, times: int, arguments: list[
         arguments = [*out, *arguments[len(out):]]
         calls.update(c.calls)
         samples += sum(c.samples[op.known:])
+    if drawing.versions() != before:
+        raise DataError(f"{op.fn.__qualname__} at client {setting.data.names[client]!r} changed its batch in place, and a full batch is the data itself: "
+                        "write batch.field.clone(), or inplace=False in the first layer, and load the data again")
     return tuple(arguments[: len(op.out)]), Work(calls, samples, len(c.requests)), c

@@ -11,11 +11,14 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch._decomp import get_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ..autodiff import functional
@@ -23,6 +26,7 @@ from ..client import Client, Setting
 from ..data.sampling import Draw, Request
 from ..data.store import Batch
 from ..errors import EngineError
+from ..problem import Problem
 from .base import Flush, Index, Map, PerClient, Put, Reducer, Ref, Take, Work, results, run_one
 from .local import LocalEngine
 
@@ -35,8 +39,7 @@ class Plan:
 
     requests: list[Request]
     calls: Counter[str]
-    samples: list[int]
-    rows: int  # of that client
+    samples: list[int]  # a full batch counts one row
     graphs: dict[Any, Graph] = field(default_factory=dict)
 
     @property
@@ -45,8 +48,10 @@ class Plan:
 
     def sizes(self, rows: int) -> list[int]:
         """Samples of each draw at a client with so many rows: a full batch has its size."""
-        return [seen if request.outer is not None else seen // self.rows * rows
-                for request, seen in zip(self.requests, self.samples, strict=True)]
+        return [seen if request.outer is not None else seen * rows for request, seen in zip(self.requests, self.samples, strict=True)]
+
+
+_PLANS: WeakKeyDictionary[Problem, dict[Any, Plan]] = WeakKeyDictionary()  # federations over the same problem share their graphs
 
 
 class Vectorised(LocalEngine):
@@ -56,7 +61,7 @@ class Vectorised(LocalEngine):
 
     def start(self, setting: Setting) -> None:
         super().start(setting)
-        self.plans: dict[Any, Plan] = {}
+        self.plans = _PLANS.setdefault(setting.problem, {})
         for blocked, why in ((setting.problem.random, "its losses use torch's generator (dropout or augmentation)"),
                              (setting.precision is not None, "precision= wraps oracles in autocast")):
             if blocked:
@@ -137,7 +142,8 @@ class Vectorised(LocalEngine):
             first = [a[0] if isinstance(a, Tensor) else a for a in arguments]
             _, _, client = run_one(self.setting, op, int(flush.cohort[0]), 1, first)
             rows = max(1, int(self.setting.data.sizes[flush.cohort[0]]))
-            self.plans[key] = Plan(client.requests, client.calls, client.samples, rows)
+            self.plans[key] = Plan(client.requests, client.calls, [seen // rows if request.outer is None else seen for request, seen
+                                                                   in zip(client.requests, client.samples, strict=True)])
         return self.plans[key]
 
     def _groups(self, flush: Flush, op: Map, plan: Plan) -> list[tuple[Index, int]]:
@@ -188,6 +194,14 @@ class Vectorised(LocalEngine):
         return served[position]
 
 
+@cache
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    """Fused normalisations, whose derivatives TorchScript cannot record, in plain operations."""
+    aten = torch.ops.aten
+    return get_decompositions([aten.native_batch_norm, aten.native_batch_norm_backward, aten.native_group_norm, aten.native_group_norm_backward,
+                               aten.native_layer_norm, aten.native_layer_norm_backward])
+
+
 def _trace(op: Map, one: Callable[..., tuple[Tensor, ...]], tensors: list[Tensor]) -> Graph:
     """The function over all clients as a TorchScript graph of plain tensor operations, derivatives included."""
     # zero-dimensional inputs are the numbers of the server; everything else has a row per client
@@ -195,7 +209,7 @@ def _trace(op: Map, one: Callable[..., tuple[Tensor, ...]], tensors: list[Tensor
     try:
         with functional(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            graph = make_fx(torch.func.vmap(one, in_dims=dims))(*tensors)
+            graph = make_fx(torch.func.vmap(one, in_dims=dims), decomposition_table=_decompositions())(*tensors)
             for node in list(graph.graph.nodes):
                 if node.target is torch.ops.aten.detach.default:
                     node.replace_all_uses_with(node.args[0])

@@ -1,0 +1,6 @@
+"""Objectives by name: functions that return problems."""
+
+from .dro import kl_dro
+from .supervised import cross_entropy, cross_entropy_losses
+
+__all__ = ["cross_entropy", "cross_entropy_losses", "kl_dro"]

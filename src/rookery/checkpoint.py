@@ -1,0 +1,121 @@
+"""Save a run's state and continue it bit for bit. One safetensors file, written aside and renamed; never pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from .algorithms.base import Algorithm
+from .engines.frames import describe
+from .engines.wire import Wire
+from .errors import CheckpointError, FrameError
+from .fed import Clients, Cohort, Federation
+
+FORMAT = "rookery-1"
+
+
+def save(path: Path | str, algorithm: Algorithm, fed: Federation, state: Any) -> None:
+    """Write `state`, the counters behind the random draws, and the ledger.
+
+    On a remote engine each site keeps its own values, under a tag that the file records.
+    """
+    path = Path(path)
+    fed._finish_pending()
+    tensors: dict[str, Tensor] = {}
+    fields: dict[str, Any] = {}
+    for name, value in state._asdict().items():
+        if isinstance(value, Tensor):
+            tensors[name] = value.detach().contiguous()
+            fields[name] = "tensor"
+        elif isinstance(value, Clients):
+            everyone = value.cohort is fed
+            fields[name] = {"id": value.id, "pool": value.pool, "cohort": None if everyone else value.cohort.index.tolist()}
+            if not isinstance(fed.engine, Wire):
+                clients, rows = fed.engine.export(value.id)
+                tensors[f"{name}.clients"] = torch.from_numpy(np.ascontiguousarray(clients))
+                tensors[f"{name}.rows"] = torch.stack([r.contiguous() for r in rows]) if rows else torch.zeros(0)
+        elif value is None or isinstance(value, int):
+            fields[name] = value
+        else:
+            raise CheckpointError(f"a state holds tensors, values at the clients and ints; {name} is {type(value).__name__}")
+    tag = None
+    if isinstance(fed.engine, Wire):
+        tag = f"{fed.engine.run}-{fed.counters['train']}"
+        fed.engine.save(tag, [note["id"] for note in fields.values() if isinstance(note, dict)])
+    if fed.setting.constants is not None:
+        tensors["rookery.constants"] = fed.setting.constants
+    header = {"format": FORMAT, "run": fingerprint(algorithm, fed), "fields": fields, "counters": fed.counters,
+              "numbers": fed._numbers, "ledger": fed.ledger.to_json(), "tag": tag}
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    save_file(tensors, aside, metadata={"rookery": json.dumps(header)})
+    with open(aside, "rb") as file:
+        os.fsync(file.fileno())
+    os.replace(aside, path)
+
+
+def load(path: Path | str, algorithm: Algorithm, fed: Federation) -> Any:
+    """The state in a checkpoint, with the federation set to go on from there. `fed` must be set up as when it was saved."""
+    header, tensors = _read(Path(path))
+    if header["run"] != fingerprint(algorithm, fed):
+        raise CheckpointError(f"{path} belongs to another run: the algorithm with its hyper-parameters, the seed, the clients and their "
+                              "sizes must be those it was saved with")
+    constants = tensors.get("rookery.constants")
+    if constants is not None and fed.setting.constants is None:
+        assert fed.problem.finish is not None
+        fed.use(fed.problem.finish(constants), constants)
+    fed.counters = dict(header["counters"])
+    fed._numbers = header["numbers"]
+    fed.ledger.load(header["ledger"])
+    if isinstance(fed.engine, Wire):
+        fed.engine.load(header["tag"])
+    cohorts: dict[tuple[int, ...], Cohort] = {}
+    values: dict[str, Any] = {}
+    for name, note in header["fields"].items():
+        if note == "tensor":
+            values[name] = tensors[name]
+        elif isinstance(note, dict):
+            cohort: Cohort = fed
+            if note["cohort"] is not None:
+                index = tuple(note["cohort"])
+                cohort = cohorts.setdefault(index, Cohort(fed, np.asarray(index)))
+            if not isinstance(fed.engine, Wire):
+                fed.engine.restore(note["id"], tensors[f"{name}.clients"].numpy(), list(tensors[f"{name}.rows"]), note["pool"])
+            fed._stored.add(note["id"])
+            values[name] = Clients(cohort, note["id"], pool=note["pool"])
+        else:
+            values[name] = note
+    return algorithm.State(**values)
+
+
+def fingerprint(algorithm: Algorithm, fed: Federation) -> str:
+    """What must be the same for a run to go on: algorithm and hyper-parameters, seed, clients, weights, participation."""
+    try:
+        program = json.dumps(describe(algorithm), sort_keys=True)
+    except FrameError as error:
+        raise CheckpointError(str(error)) from None
+    parts = [program, str(fed.setting.seed), str(fed.participate), *fed.data.names, str(fed.data.sizes.tolist()), str(fed.weights.tolist())]
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    if not path.exists():
+        raise CheckpointError(f"there is no checkpoint at {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        header = json.loads(metadata["rookery"])
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise CheckpointError(f"{path} is not a whole checkpoint of this program ({error}); start from an earlier one") from None
+    if header.get("format") != FORMAT:
+        raise CheckpointError(f"{path} has format {header.get('format')!r}; this version reads {FORMAT!r}")
+    return header, tensors

@@ -1,0 +1,64 @@
+"""Every algorithm joins the conformance suite with one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from rookery import FCSG, FCSGM, SCAFFOLD, AccFCSGM, FedAvg, FedDRO, Federation, FedNest, as_bilevel
+from rookery import testproblems as known
+from rookery.algorithms import Algorithm
+from rookery.testproblems import Known
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    make: Callable[..., Algorithm]  # (lr, local_steps, batch) -> algorithm
+    known: Callable[..., Known]
+    floats: Callable[[int, int, int], tuple[int, int, int]]  # (d, dy, local_steps) -> exchanges, floats up and down, per client and later round
+    lr: float = 0.1
+    rounds: int = 350  # enough to converge at one local step
+    embed: bool = False  # run on the bilevel form of the problem
+
+    def solved(self, sizes: tuple[int, ...] = known.SIZES) -> Known:
+        return _solved(self.known, sizes)
+
+    def federation(self, k: Known, **options: Any) -> Federation:
+        return Federation(_embedded(k.problem) if self.embed else k.problem, k.data, **options)
+
+    def init(self, algorithm: Algorithm, fed: Federation, k: Known, at_solution: bool = False) -> Any:
+        x, y = (k.x, k.y) if at_solution else (k.x0, k.y0)
+        return algorithm.init(fed, x, y) if isinstance(algorithm, FedNest) and y is not None else algorithm.init(fed, x)
+
+
+@cache
+def _solved(make: Callable[..., Known], sizes: tuple[int, ...]) -> Known:
+    """One object per problem, so that the tests share its traced graphs."""
+    return make(sizes=sizes)
+
+
+_embedded = cache(as_bilevel)
+
+
+def nest(**fixed: Any) -> Callable[..., Algorithm]:
+    return lambda lr, steps, batch: FedNest(lr=lr, local_steps=steps, batch=batch, **{"inner_lr": 0.4, "inner_rounds": 2, **fixed})
+
+
+CASES = [
+    Case("FedAvg", lambda lr, q, b: FedAvg(lr, q, b), known.minimization, lambda d, _, q: (1, d, d)),
+    Case("SCAFFOLD", lambda lr, q, b: SCAFFOLD(lr, q, b), known.minimization, lambda d, _, q: (1, 2 * d, 2 * d)),
+    Case("FCSG", lambda lr, q, b: FCSG(lr, q, b, b), known.conditional, lambda d, _, q: (1, d, d)),
+    Case("FCSG-M", lambda lr, q, b: FCSGM(lr, q, b, b, beta=0.3), known.conditional, lambda d, _, q: (1, 2 * d, 2 * d)),
+    Case("Acc-FCSG-M", lambda lr, q, b: AccFCSGM(lr, q, b, b, beta=0.3), known.conditional, lambda d, _, q: (1, 2 * d, 2 * d)),
+    Case("FedDRO", lambda lr, q, b: FedDRO(lr, 0.3, q, b), known.compositional,
+         lambda d, dy, q: (q + 1, q * dy + d, d + 2 * q * dy)),
+    Case("FedNest/bilevel", nest(terms=40, smoothness=2.0, series="deterministic"), known.bilevel,
+         lambda d, dy, q: (2 * 2 + 40 + 3, 4 * dy + 41 * dy + 2 * d, 2 * (d + 2 * dy) + (d + dy) + 40 * (d + 2 * dy) + (2 * d + 2 * dy)), rounds=150),
+    Case("FedNest/minimax", nest(), known.minimax, lambda d, dy, q: (2 * 2 + 2, 4 * dy + 2 * d, 2 * (d + 2 * dy) + 2 * d + dy), embed=True),
+    Case("FedNest/compositional", nest(), known.compositional,
+         lambda d, dy, q: (2 * 2 + 3, 4 * dy + dy + 2 * d, 2 * (d + 2 * dy) + (d + dy) + (2 * d + 2 * dy)), embed=True),
+    Case("FedNest/minimization", nest(), known.minimization, lambda d, _, q: (2, 2 * d, 2 * d), embed=True),
+]
