@@ -73,6 +73,9 @@ class Small(Program):
     def views(self, c: Client, x: Tensor) -> tuple[Tensor, Tensor]:
         return x[:2], x[1:]
 
+    def _own(self, c: Client, x: Tensor) -> Tensor:
+        return x
+
     def short(self, c: Client, x: Tensor) -> Tensor:
         return x.to(torch.int16)
 
@@ -462,8 +465,10 @@ def non_finite(moment: Moment, draw: Draw) -> bytes:
 
 def nan_in_json(moment: Moment, draw: Draw) -> bytes:
     header, buffer = parts(moment.frame)
-    where: Any = draw(st.sampled_from([header, *header["ops"]]))
-    where[draw(st.sampled_from(sorted(where)))] = draw(st.sampled_from([float("nan"), float("inf"), -float("inf"), [float("nan")]]))
+    numbers = [a for op in header["ops"] for a in op.get("arguments", []) if "value" in a]
+    where: Any = draw(st.sampled_from(numbers or [header, *header["ops"]]) | st.sampled_from([header, *header["ops"]]))
+    key = draw(st.sampled_from([*sorted(where), "another"]))
+    where[key] = draw(st.sampled_from([float("nan"), float("inf"), -float("inf"), [float("nan")]]))
     return sealed(header, buffer)  # json.dumps writes NaN and Infinity
 
 
@@ -690,6 +695,15 @@ def test_an_odd_header_is_refused(change: dict[str, Any], moments: list[Moment])
     check_refused(moment, sealed({**header, **change}, buffer), ("FrameError",), str(change))
 
 
+def test_a_number_beyond_the_largest_is_refused(moments: list[Moment]) -> None:
+    """1e999 is good JSON, and infinite in Python."""
+    moment = of_step(moments)
+    header, buffer = parts(moment.frame)
+    assert step_op(header)["arguments"][3] == {"value": 0.1}
+    step_op(header)["arguments"][3] = {"value": "HERE"}
+    check_refused(moment, seal(json.dumps(header).replace('"HERE"', "1e999").encode(), buffer), ("FrameError",), "1e999")
+
+
 @pytest.mark.parametrize("change", [
     {"arguments": "text"}, {"arguments": "nothing"}, {"arguments": "number"}, {"fields": {"batch": "two"}}, {"fields": {"batch": [2]}},
 ], ids=str)
@@ -714,6 +728,17 @@ def test_a_refused_frame_has_saved_nothing(tag: str, moments: list[Moment], tmp_
     assert moment.site.file("tag").exists()
     header = {**moment.header, "ops": [{"op": "save", "tag": tag, "ids": [min(moment.site.store)]}, {"op": "nothing"}], "want": []}
     check_refused(moment, pack(header, moment.tensors), ("FrameError",), f"save {tag!r}, then an unknown operation")
+
+
+def test_a_private_client_function_is_not_for_the_network(moments: list[Moment]) -> None:
+    """It would do as a client function in all but its name."""
+    moment = of_step(moments)
+    header = moment.header
+    op = step_op(header)
+    op.update(fn=[describe(Small()), "scale"], arguments=op["arguments"][:1])
+    assert "error" not in unpack(moment.fresh().answer(pack(header, moment.tensors)))[0]
+    op["fn"][1] = "_own"
+    check_refused(moment, pack(header, moment.tensors), ("FrameError",), "_own")
 
 
 # counting
@@ -833,16 +858,16 @@ REPLIES: dict[str, Callable[[bytes], bytes]] = {
     "of another shape": lambda reply: pack(unpack(reply)[0], {0: torch.ones(4, dtype=torch.float64)}),
     "of another dtype": lambda reply: pack(unpack(reply)[0], {0: torch.ones(3)}),
     "not finite": lambda reply: pack(unpack(reply)[0], {0: torch.full((3,), float("nan"), dtype=torch.float64)}),
-    "without calls": reply_with(calls=...),
-    "with odd calls": reply_with(calls=[]),
-    "with texts as numbers of calls": reply_with(calls={"gradient": "many"}),
-    "without samples": reply_with(samples=...),
-    "with odd samples": reply_with(samples="many"),
-    "with negative samples": reply_with(samples=-5),
-    "without draws": reply_with(draws=...),
-    "with odd draws": reply_with(draws=[1]),
-    "with long draws": reply_with(draws=[[1, 2, 3]]),
-    "with draws of lists": reply_with(draws=[[[], 2]]),
+    "without work": reply_with(work=...),
+    "with odd work": reply_with(work={}),
+    "with work of odd form": reply_with(work=[1]),
+    "with odd calls": reply_with(work=[["train", 1, [], 0, 0]]),
+    "with texts as numbers of calls": reply_with(work=[["train", 1, {"gradient": "many"}, 0, 0]]),
+    "with odd samples": reply_with(work=[["train", 1, {}, "many", 0]]),
+    "with negative samples": reply_with(work=[["train", 1, {}, -5, 0]]),
+    "with odd draws": reply_with(work=[["train", 1, {}, 0, []]]),
+    "with work in an unknown phase": reply_with(work=[["holiday", 1, {}, 0, 0]]),
+    "with work nobody asked for": reply_with(work=[["train", 77, {}, 0, 0]]),
     "an odd error": reply_with(error=5),
     "an error of three parts": reply_with(error=["FrameError", "a", "b"]),
     "an error of an unknown name": reply_with(error=["annotations", "a"]),
@@ -982,8 +1007,8 @@ def test_sites_of_one_folder_keep_apart(tmp_path: Path) -> None:
 # nothing is left behind
 
 @pytest.mark.parametrize(("algorithm", "problem", "bound"), [
-    (FedAvg(lr=0.1, local_steps=2, batch=2), plain, 1), (SCAFFOLD(lr=0.1, local_steps=2, batch=2), plain, 6),
-    (FedDRO(lr=0.1, beta=0.5, local_steps=2, batch=3), composed, 3),
+    (FedAvg(lr=0.1, local_steps=2, batch=2), plain, 1), (SCAFFOLD(lr=0.1, local_steps=2, batch=2), plain, 3),
+    (FedDRO(lr=0.1, beta=0.5, local_steps=2, batch=3), composed, 5),
 ], ids=["FedAvg", "SCAFFOLD", "FedDRO"])
 def test_sites_do_not_fill_up(algorithm: Any, problem: Callable[[], Any], bound: int) -> None:
     wire = Wire()
@@ -1000,7 +1025,10 @@ def test_sites_do_not_fill_up(algorithm: Any, problem: Callable[[], Any], bound:
     gc.collect()
     exchange(fed)
     exchange(fed)
-    assert [site.store for site in wire.sites] == [{}] * 4
+    left = [dict(site.store) for site in wire.sites]
+    exchange(fed)
+    assert all(len(store) <= 2 for store in left)  # what the last exchange itself used
+    assert all(not set(before) & set(site.store) for before, site in zip(left, wire.sites, strict=True))
 
 
 def test_a_value_without_a_handle_disappears_at_the_next_exchange() -> None:
@@ -1009,12 +1037,11 @@ def test_a_value_without_a_handle_disappears_at_the_next_exchange() -> None:
     x = fed.broadcast(torch.ones(3, dtype=torch.float64))
     y, z = fed.map(Small().divide, x, 2.0)
     fed.mean(y)
-    assert all(set(site.store) == {x.id, z.id} for site in wire.sites)  # y was averaged, and left
-    gone = z.id
+    assert all({x.id, z.id} <= set(site.store) for site in wire.sites)
+    gone = {y.id, z.id}  # y was averaged, and leaves with the next frame: until then the exchange could be repeated
     del z
     fed.mean(fed.map(Small().scale, x))
-    assert all(set(site.store) == {x.id} for site in wire.sites)
-    assert all(gone not in site.store for site in wire.sites)
+    assert all(x.id in site.store and not gone & set(site.store) for site in wire.sites)
 
 
 def test_a_site_that_was_away_frees_what_it_missed_when_it_is_next_reached() -> None:
@@ -1030,7 +1057,7 @@ def test_a_site_that_was_away_frees_what_it_missed_when_it_is_next_reached() -> 
     assert [gone in site.store for site in wire.sites] == [k in away for k in range(4)]
     exchange(fed)
     assert all(gone not in site.store for site in wire.sites)
-    assert all(not ids for ids in wire.late)
+    assert all(gone not in ids for ids in wire.late)
 
 
 def test_a_refused_upload_leaves_no_values_behind() -> None:
@@ -1043,7 +1070,7 @@ def test_a_refused_upload_leaves_no_values_behind() -> None:
     gc.collect()
     exchange(fed)
     exchange(fed)
-    assert [list(site.store) for site in wire.sites] == [[]] * 4
+    assert all(len(site.store) <= 2 for site in wire.sites)  # what the last exchange itself used
 
 
 def test_the_bytes_that_crossed_are_counted() -> None:

@@ -76,7 +76,7 @@ def load(path: Path | str, algorithm: Algorithm, fed: Federation) -> Any:
     fed._numbers = header["numbers"]
     fed.ledger.load(header["ledger"])
     if isinstance(fed.engine, Wire):
-        fed.engine.load(header["tag"])
+        fed.engine.load(header["tag"], [note["id"] for note in header["fields"].values() if isinstance(note, dict)])
     cohorts: dict[tuple[int, ...], Cohort] = {}
     values: dict[str, Any] = {}
     for name, note in header["fields"].items():

@@ -51,9 +51,10 @@ class Clients:
         raise PlacementError("a value at the clients cannot be used at the server or mixed with a server value: compute with it inside "
                              "fed.map(self.method, value), or bring it over with fed.mean(value)")
 
-    __torch_function__ = _refuse
+    __torch_function__ = classmethod(_refuse)
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = _refuse
-    __neg__ = __pow__ = __getitem__ = __len__ = __iter__ = __float__ = __bool__ = __array__ = _refuse
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __getitem__ = __len__ = __iter__ = __float__ = __int__ = __bool__ = __array__ = _refuse
 
 
 class Cohort:
@@ -85,8 +86,12 @@ class Cohort:
         fed = self.fed
         count, several = outputs(fn.__func__)  # type: ignore[attr-defined]
         arguments = tuple(fed._argument(self, fn, a) for a in placed)
-        if isinstance(times, np.ndarray) and len(times) != self.size:
-            raise PlacementError(f"times must be one number, or one for each of the {self.size} clients; got {len(times)}")
+        if isinstance(times, np.integer):
+            times = int(times)
+        if isinstance(times, np.ndarray) and times.shape != (self.size,):
+            raise PlacementError(f"times must be one number, or one for each of the {self.size} clients; got shape {times.shape}")
+        if np.min(times) < 0:
+            raise PlacementError(f"times says how often a function is repeated; it cannot be {np.min(times)}")
         if not (isinstance(times, int) and times == 1) and count > len(arguments):
             raise PlacementError(f"{fn.__qualname__} returns {count} values but takes {len(arguments)}: repeated, results become arguments")
         call, phase = fed._next_call(), fed.ledger.current
@@ -95,7 +100,7 @@ class Cohort:
                 raise PlacementError("like= takes a value made by map; this one was broadcast or taken")
             call, phase = like.call.call, like.call.phase
         out = tuple(fed._number() for _ in range(count))
-        op = Map(fn, arguments, out, times, phase, call, fed._draws(like))
+        op = Map(fn, arguments, out, times, phase, call, None if like is None else like.call)
         fed._pending.append((self, op))
         handles = [Clients(self, id, op) for id in out]
         return tuple(handles) if several else handles[0]
@@ -117,6 +122,8 @@ class Cohort:
         if state.cohort is self and not state.pool:
             return state
         fed._usable(state)
+        if state.id in fed._values:
+            raise PlacementError("take moves what clients made themselves; this value is the server's: broadcast it to the cohort")
         if default.cohort is not self:
             raise PlacementError("the default of take must be placed at the same cohort: write S.take(state, S.broadcast(value))")
         fed._settle(state)
@@ -152,6 +159,8 @@ class Federation(Cohort):
         self.participate = participate
         self.weights = _weights(weights, self.data)
         self.ledger = Ledger()
+        if not 0 <= seed < 2**63:
+            raise AlgorithmError(f"a seed lies between 0 and 2**63 - 1; got {seed}")
         self.setting = Setting(problem, self.data, seed, precision)
         self._alive: set[int] = set()
         self._values: dict[int, Tensor] = {}
@@ -159,7 +168,6 @@ class Federation(Cohort):
         self._stored: set[int] = set()
         self._pending: list[tuple[Cohort, Op]] = []
         self._numbers = 0
-        self._known: dict[tuple[str, int], int] = {}
         self.counters = dict.fromkeys((*PHASES, *(f"server:{p}" for p in PHASES)), 0)
         self.engine = choose(engine)
         self.engine.start(self.setting)
@@ -177,7 +185,7 @@ class Federation(Cohort):
         self._finish_pending()
         if constants is not None:
             with self.phase("setup"):
-                self.ledger.book(floats_down=constants.numel() * self.size, bytes_down=constants.numel() * constants.element_size() * self.size)
+                self.ledger.book(floats_down=constants.numel() * self.size, bytes_down=constants.nbytes * self.size)
         self.setting = Setting(problem, self.data, self.setting.seed, self.setting.precision, constants)
         self.engine.start(self.setting)
 
@@ -194,6 +202,8 @@ class Federation(Cohort):
     def put(self, state: Clients | None, cohort: Cohort, new: Clients) -> Clients:
         """Write a cohort's values into the population's state (None: an empty one). The old handle is spent."""
         self._usable(new)
+        if new.cohort is not cohort:
+            raise PlacementError("put writes the values of the cohort it names; these live at another one")
         if state is None:
             pool = self._number()
         else:
@@ -201,6 +211,9 @@ class Federation(Cohort):
             if not state.pool:
                 raise PlacementError("put writes into population state, made by put(None, cohort, value)")
             pool, state.spent = state.id, "was replaced by put, which returned the new handle"
+            for where, op in list(self._pending):  # what other cohorts still have to read from it or write into it comes first
+                if where is not cohort and pool in (op.pool if isinstance(op, Put) else None, *op.reads):
+                    self._run(where, [], None)
         self._pending.append((cohort, Put(pool, new.id)))
         handle = Clients(self, pool, pool=True)
         if state is not None:  # the old handle's end must not free the pool
@@ -251,7 +264,7 @@ class Federation(Cohort):
             what = "a value already at the clients" if isinstance(value, Clients) else type(value).__name__
             raise PlacementError(f"broadcast takes tensors at the server; got {what}")
         handle = Clients(cohort, self._number())
-        self._values[handle.id] = value.detach()
+        self._values[handle.id] = value.detach().clone()  # what the server does with its tensor later is its own affair
         return handle
 
     def _usable(self, value: Clients) -> None:
@@ -270,10 +283,13 @@ class Federation(Cohort):
             if value.shape != (cohort.size,):
                 raise PlacementError(f"an array passed to {fn.__qualname__} holds one number for each of the {cohort.size} clients; got shape {value.shape}")
             return PerClient(value)
+        if isinstance(value, tuple | list):
+            return tuple(self._argument(cohort, fn, v) for v in value)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise PlacementError(f"{fn.__qualname__} was given {value}; a number that goes to the clients must be finite")
+        if value is not None and not isinstance(value, bool | int | float | str):
+            raise PlacementError(f"{fn.__qualname__} takes values at the clients, numbers and texts; got {type(value).__name__}")
         return value
-
-    def _draws(self, like: Clients | None) -> int:
-        return 0 if like is None or like.call is None else self._known.get((like.call.phase, like.call.call), 0)
 
     def _settle(self, state: Clients) -> None:
         """Run what still has to write `state`, without an upload."""
@@ -297,40 +313,42 @@ class Federation(Cohort):
         reducer = Reducer(cohort.names, weights, floating)
         self._run(cohort, list(values), reducer)
         self.ledger.book(exchanges=1, floats_up=sum(s.numel() for s in reducer.sums) * cohort.size,
-                         bytes_up=sum(s.numel() * s.element_size() for s in reducer.sums) * cohort.size)
+                         bytes_up=sum(s.nbytes for s in reducer.sums) * cohort.size)
         return _single(reducer.sums)
 
     def _run(self, cohort: Cohort, wants: list[Clients], reducer: Reducer | None) -> None:
-        """Flush a cohort's pending operations: what nobody will read is dropped, the rest runs once."""
+        """Flush a cohort's pending operations: what nobody will read is dropped, the rest runs once. If it fails, it may be tried again."""
         needed = {v.id for v in wants} | self._alive
         ops: list[Op] = []
+        rest: list[tuple[Cohort, Op]] = []
         for where, op in reversed(self._pending):
-            if where is cohort and (isinstance(op, Put) or needed.intersection(op.out)):
-                ops.insert(0, op)
+            if isinstance(op, Put) or needed.intersection(op.out):
                 needed.update(op.reads)
-        rest = [(where, op) for where, op in self._pending if where is not cohort]
-        read = {id for op in ops for id in op.reads} | {v.id for v in wants}
+                if where is cohort:
+                    ops.insert(0, op)
+                else:
+                    rest.insert(0, (where, op))
+        asked = [v.id for v in wants]
+        read = {id for op in ops for id in op.reads} | set(asked)
         values = {id: self._values[id] for id in read if id in self._values}
         news = {id: self._newcomers(id, cohort) for id in values}
+        later = (self._alive - set(asked)) | {id for _, op in rest for id in op.reads} | {op.pool for _, op in rest if isinstance(op, Put)}
+        made = {id for op in ops for id in op.out} | {op.pool for op in ops if isinstance(op, Put)}
+        silent = reducer or Reducer(cohort.names, np.ones(cohort.size), False)
+        self.engine.flush(Flush(cohort.index, ops, values, news, asked, made & later, (self._stored | made | set(values)) - later), silent)
         for v in wants:
             v.spent = "was averaged, and left the clients with that"
             self._alive.discard(v.id)
-        later = self._alive | {id for _, op in rest for id in op.reads} | {op.pool for _, op in rest if isinstance(op, Put)}
-        made = {id for op in ops for id in op.out} | {op.pool for op in ops if isinstance(op, Put)}
-        flush = Flush(cohort.index, ops, values, news, [v.id for v in wants], made & later, (self._stored | made | set(values)) - later)
-        silent = reducer or Reducer(cohort.names, np.ones(cohort.size), False)
-        try:
-            self.engine.flush(flush, silent)
-        finally:
-            self._pending = rest
+        self._pending = rest
         self._stored = (self._stored | made | set(values)) & later
-        self._values = {id: v for id, v in self._values.items() if id in later}
         for id, who in news.items():
             self._delivered[id] = np.union1d(self._delivered[id], cohort.index[who]) if id in self._delivered else cohort.index
-            self.ledger.book(floats_down=values[id].numel() * len(who), bytes_down=values[id].numel() * values[id].element_size() * len(who))
+            self.ledger.book(floats_down=values[id].numel() * len(who), bytes_down=values[id].nbytes * len(who))
+        self._values = {id: v for id, v in self._values.items() if id in later}
         self._delivered = {id: who for id, who in self._delivered.items() if id in self._values}
-        self._known = {(op.phase, op.call): silent.draws.get(op.call, 0) for op in ops if isinstance(op, Map)}
-        self.ledger.book(silent.calls, samples=silent.samples)
+        for phase, work in silent.works:
+            with self.ledger.phase(phase):
+                self.ledger.book(work.calls, samples=work.samples)
 
     def _newcomers(self, id: int, cohort: Cohort) -> Index:
         """Positions in the cohort that do not hold a broadcast value yet."""

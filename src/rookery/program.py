@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import dis
 import inspect
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any, get_args, get_origin
 
 from torch import Tensor
@@ -47,7 +48,10 @@ def outputs(function: FunctionType) -> tuple[int, bool]:
     if isinstance(note, str):
         tree = ast.parse(note, mode="eval").body
         if isinstance(tree, ast.Subscript) and ast.unparse(tree.value) in ("tuple", "Tuple"):
-            return (len(tree.slice.elts), True) if isinstance(tree.slice, ast.Tuple) else (1, True)
+            parts = tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
+            if any(isinstance(part, ast.Constant) and part.value is ... for part in parts):
+                raise PlacementError(f"{function.__qualname__} must say how many tensors it returns: tuple[Tensor, Tensor], not {note}")
+            return len(parts), True
         return 1, False
     if note is None:
         raise PlacementError(f"{function.__qualname__} needs a return annotation, -> Tensor or -> tuple[Tensor, Tensor]: "
@@ -63,9 +67,18 @@ def _check_function(function: FunctionType) -> None:
     for cell in function.__closure__ or ():
         if isinstance(cell.cell_contents, Tensor):
             raise PlacementError(f"{function.__qualname__} captures a tensor from the function around it; pass it as fed.broadcast(tensor)")
-    for name in function.__code__.co_names:
+    for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+        if isinstance(default, Tensor):
+            raise PlacementError(f"{function.__qualname__} captures a tensor as a default argument; pass it as fed.broadcast(tensor)")
+    for name in _global_names(function.__code__):
         if isinstance(function.__globals__.get(name), Tensor):
             raise PlacementError(f"{function.__qualname__} captures the global tensor {name!r}; pass it as fed.broadcast({name})")
+
+
+def _global_names(code: CodeType) -> set[str]:
+    """Names that a function, or a function inside it, reads from its module."""
+    own = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return own.union(*(_global_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
 
 
 def check_client_function(fn: Callable[..., Any]) -> None:

@@ -65,7 +65,8 @@ class FCSG(_Conditional):
         X = S.broadcast(s.x)
         U = S.map(self.start if s.t == 0 else self.estimate, X)
         X, U = S.map(self.step, X, U, lr, times=self.local_steps - 1)
-        return self.State(fed.project_x(S.mean(S.map(self.move, X, U, lr))), s.t + 1)
+        X, U = S.map(self.move, X, U, lr), None  # what has no name any more is not kept at the clients
+        return self.State(fed.project_x(S.mean(X)), s.t + 1)
 
     def estimate(self, c: Client, x: Tensor) -> Tensor:
         return c.gradient(x, c.draw(self.outer, self.inner))
@@ -100,7 +101,8 @@ class FCSGM(_Conditional):
         X = S.broadcast(s.x)
         U = S.map(self.start, X) if s.t == 0 else S.map(self.estimate, X, S.broadcast(s.u))
         X, U = S.map(self.step, X, U, lr, times=self.local_steps - 1)
-        x, u = S.mean(*S.map(self.share, X, U, lr))
+        X, U = S.map(self.share, X, U, lr)
+        x, u = S.mean(X, U)
         return self.State(fed.project_x(x), u, s.t + 1)
 
     def estimate(self, c: Client, x: Tensor, u: Tensor) -> Tensor:
@@ -135,7 +137,8 @@ class AccFCSGM(FCSGM):
         X = S.broadcast(s.x)
         U = S.map(self.start, X) if s.last is None else S.map(self.correct, X, S.broadcast(s.u), S.take(s.last, X))
         X, U = S.map(self.step, X, U, lr, times=self.local_steps - 1)
-        x, u = S.mean(*S.map(self.share, X, U, lr))
+        moved, U = S.map(self.share, X, U, lr)
+        x, u = S.mean(moved, U)
         return self.State(fed.project_x(x), u, X, s.t + 1)
 
     def correct(self, c: Client, x: Tensor, u: Tensor, last: Tensor) -> Tensor:

@@ -49,12 +49,12 @@ class SCAFFOLD(Algorithm):
     def round(self, fed: Federation, s: State) -> State:
         S, lr = fed.cohort(), value_at(self.lr, s.t)
         X, C = S.broadcast(s.x, s.c)
-        zero = S.map(self.zero, X)
-        Ci = zero if s.ci is None else S.take(s.ci, zero)
+        Ci = S.map(self.zero, X) if s.ci is None else S.take(s.ci, S.map(self.zero, X))
         times = S.steps(self.local_steps, self.batch)
         Y = S.map(self.step, X, Ci, C, lr, times=times)
         dY, dC, Ci = S.map(self.finish, X, Y, Ci, C, times, lr)
         ci = fed.put(s.ci, S, Ci)
+        del Y, Ci  # what has no name any more is not kept at the clients
         dy, dc = S.mean(dY, dC)
         return self.State(fed.project_x(s.x + self.server_lr * dy), s.c + S.size / fed.population * dc, ci, s.t + 1)
 

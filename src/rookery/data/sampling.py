@@ -91,6 +91,8 @@ class _Rows:
         if request.inner is not None:
             raise DataError(f"{type(self).__name__} draws rows without conditional samples; give the problem "
                             "sampling=Stored(...), PerTask(...) or Normal(...) to draw inner samples")
+        if not draw.data.fields:
+            raise DataError(f"{type(self).__name__} draws rows, and these clients are streams without rows: give the problem sampling=Normal(...)")
         start = draw.column(draw.data.starts)
         rows = _everything(draw) if request.outer is None else self.rows(draw, request.outer)
         return {"rows": torch.from_numpy(start + rows), "index": torch.from_numpy(rows)}
@@ -196,6 +198,8 @@ class Stored:
     inner: str
 
     def select(self, draw: Draw, request: Request) -> Selection:
+        if self.inner not in draw.data.fields:
+            raise DataError(f"there is no field {self.inner!r} with stored samples; the clients have {sorted(draw.data.fields)}")
         rows = _everything(draw) if request.outer is None else draw.below(request.outer, draw.column(draw.data.sizes))
         selection = {"rows": torch.from_numpy(draw.column(draw.data.starts) + rows), "index": torch.from_numpy(rows)}
         stored = draw.data.fields[self.inner].shape[1]

@@ -111,8 +111,14 @@ class Data:
             if len(set(lengths.values())) > 1:
                 raise DataError(f"the fields of client {client!r} have unequal lengths: {lengths}")
             sizes.append(next(iter(lengths.values()), 0))
-        joined = {name: torch.cat([torch.as_tensor(fields[name]) for fields in parts.values() if len(fields[name])] or [torch.zeros(0)])
-                  for name in first}
+        joined = {}
+        for name in first:
+            columns = {client: torch.as_tensor(fields[name]) for client, fields in parts.items()}
+            shape = next(iter(columns.values())).shape[1:]
+            for client, column in columns.items():
+                if column.shape[1:] != shape:
+                    raise DataError(f"rows of field {name!r} have shape {tuple(column.shape[1:])} at client {client!r} and {tuple(shape)} at the first one")
+            joined[name] = torch.cat(list(columns.values()))
         return cls(joined, tuple(parts), np.asarray(sizes, dtype=np.int64))
 
     @classmethod

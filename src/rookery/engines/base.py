@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..client import Client, Drawing, Setting
-from ..errors import DataError, EngineError, UploadError
+from ..errors import DataError, EngineError, PlacementError, UploadError
 
 Index = NDArray[np.int64]
 
@@ -40,7 +40,13 @@ class Map:
     times: int | Index
     phase: str
     call: int
-    known: int  # draws of this call that were already counted (by the call it draws like)
+    like: Map | None = None  # the operation whose samples it draws again
+    drawn: list[int] = field(default_factory=lambda: [0])  # how often one repetition drew, once it has run
+
+    @property
+    def known(self) -> int:
+        """Draws that were counted already."""
+        return 0 if self.like is None else max(self.like.drawn[0], self.like.known)
 
     def times_of(self, position: int) -> int:
         return self.times if isinstance(self.times, int) else int(self.times[position])
@@ -103,7 +109,9 @@ class Engine(Protocol):
 
     def start(self, setting: Setting) -> None: ...
 
-    def flush(self, flush: Flush, reducer: Reducer) -> None: ...
+    def flush(self, flush: Flush, reducer: Reducer) -> None:
+        """Run the operations and hand uploads to the reducer. If it fails, nothing the engine holds has changed."""
+        ...
 
     def export(self, id: int) -> tuple[Index, list[Tensor]]:
         """A stored value: the clients that hold it, and their tensors."""
@@ -120,9 +128,7 @@ class Reducer:
     weights: NDArray[np.float64]
     floating: bool
     sums: list[Tensor] = field(default_factory=list)
-    calls: Counter[str] = field(default_factory=Counter)
-    samples: int = 0
-    draws: dict[int, int] = field(default_factory=dict)  # by call, how often a client function drew
+    works: list[tuple[str, Work]] = field(default_factory=list)  # by phase, what operations cost
 
     def add(self, position: int, values: list[Tensor]) -> None:
         """One client's upload."""
@@ -143,9 +149,8 @@ class Reducer:
             self.sums.append((weights @ stack.reshape(len(stack), -1)).reshape(stack.shape[1:]))
 
     def work(self, op: Map, work: Work) -> None:
-        self.calls.update(work.calls)
-        self.samples += work.samples
-        self.draws[op.call] = work.draws
+        self.works.append((op.phase, work))
+        op.drawn[0] = work.draws
 
     def _suspects(self, stacks: list[Tensor]) -> list[int]:
         """The first client with something non-finite, or the first one at all for the check of the dtype."""
@@ -159,6 +164,8 @@ class Reducer:
     def _check(self, position: int, values: list[Tensor]) -> None:
         name = self.names[position]
         for i, value in enumerate(values):
+            if value.dtype == torch.bool:
+                raise UploadError(name, "it sent true and false; return value.long() from the client function to count them")
             if self.floating and not value.is_floating_point():
                 raise UploadError(name, f"a mean needs floating-point values, it sent {value.dtype}; return value.double() from the client function")
             if self.sums and value.shape != self.sums[i].shape:
@@ -197,7 +204,10 @@ def run_one(setting: Setting, op: Map, client: int, times: int, arguments: list[
     for step in range(times):
         drawing.step[0] = step
         c = Client(setting, times, drawing)
+        versions = [a._version for a in arguments if isinstance(a, Tensor)]
         out = results(op, op.fn(c, *arguments))
+        if versions != [a._version for a in arguments if isinstance(a, Tensor)]:
+            raise PlacementError(f"{op.fn.__qualname__} changed an argument in place; values are shared: write x = x + y, not x += y")
         arguments = [*out, *arguments[len(out):]]
         calls.update(c.calls)
         samples += sum(c.samples[op.known:])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -20,8 +20,8 @@ from ..errors import FrameError
 from ..program import PROGRAMS, Program
 
 MAGIC, VERSION = b"RKR1", 1
-LARGEST = 1 << 31
-_DIGEST = 16
+LARGEST = 1 << 31  # bytes of a frame
+_DIGEST, _DEEPEST, _MOST_AXES = 16, 8, 16
 DTYPES = {str(t).removeprefix("torch."): t for t in
           (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool)}
 
@@ -31,7 +31,10 @@ def pack(header: dict[str, Any], tensors: dict[int, Tensor]) -> bytes:
     parts, listed = [], []
     for id, tensor in tensors.items():
         flat = tensor.detach().cpu().contiguous()
-        listed.append([id, str(flat.dtype).removeprefix("torch."), list(flat.shape)])
+        name = str(flat.dtype).removeprefix("torch.")
+        if name not in DTYPES:
+            raise FrameError(f"tensors cross the network as {', '.join(DTYPES)}; this one is {name}: convert it in the client function")
+        listed.append([id, name, list(flat.shape)])
         raw = flat.reshape(-1).view(torch.uint8).numpy().tobytes() if flat.numel() else b""
         parts.append(raw + b"\0" * (-len(raw) % 8))
     head = json.dumps({**header, "v": VERSION, "tensors": listed}, allow_nan=False, separators=(",", ":")).encode()
@@ -55,16 +58,19 @@ def unpack(frame: bytes, finite: bool = True) -> tuple[dict[str, Any], dict[int,
     if 8 + length > len(body):
         raise FrameError(f"the header should have {length} bytes, the frame has {len(body) - 8}")
     try:
-        header = json.loads(body[8 : 8 + length], parse_constant=_refuse)
+        header = json.loads(body[8 : 8 + length], parse_constant=_number, parse_float=_number)
     except (ValueError, RecursionError) as error:
         raise FrameError(f"the header is not JSON: {error}") from None
-    if not isinstance(header, dict) or header.get("v") != VERSION:
+    if not isinstance(header, dict) or type(header.get("v")) is not int or header["v"] != VERSION:
         raise FrameError(f"protocol version {VERSION} is spoken here; the frame has {header.get('v') if isinstance(header, dict) else header!r}")
     return header, _tensors(header, memoryview(body)[8 + length :], finite)
 
 
-def _refuse(text: str) -> float:
-    raise ValueError(f"{text} is not a number that may cross the network")
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a number that may cross the network")
+    return value
 
 
 def _tensors(header: dict[str, Any], buffer: memoryview, finite: bool) -> dict[int, Tensor]:
@@ -72,33 +78,61 @@ def _tensors(header: dict[str, Any], buffer: memoryview, finite: bool) -> dict[i
     place = 0
     for entry in expect(header, "tensors", list):
         match entry:
-            case [int(id), str(name), list(shape)] if name in DTYPES and all(type(n) is int and n >= 0 for n in shape):
+            case [id, str(name), list(shape)] if type(id) is int and name in DTYPES and len(shape) <= _MOST_AXES and all(
+                    type(n) is int and 0 <= n <= LARGEST for n in shape):
                 pass
             case _:
                 raise FrameError(f"a tensor is listed as [number, dtype, shape]; this is {entry!r}")
-        dtype, count = DTYPES[name], math.prod(shape)
-        size = count * dtype.itemsize
-        if place + size > len(buffer):
-            raise FrameError(f"tensor {id} of shape {shape} needs {size} bytes, {len(buffer) - place} are left")
         if id in tensors:
             raise FrameError(f"tensor {id} is listed twice")
-        raw = bytearray(buffer[place : place + size])
-        value = torch.frombuffer(raw, dtype=dtype).reshape(shape) if count else torch.zeros(shape, dtype=dtype)
-        if finite and value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise FrameError(f"tensor {id} holds a non-finite value")
-        tensors[id] = value
-        place += size + (-size % 8)
+        count = math.prod(shape)
+        size = count * DTYPES[name].itemsize
+        padding = -size % 8
+        if place + size + padding > len(buffer):
+            raise FrameError(f"tensor {id} of shape {shape} needs {size + padding} bytes, {len(buffer) - place} are left")
+        if any(buffer[place + size : place + size + padding]):
+            raise FrameError(f"tensor {id} of shape {shape} is followed by bytes that belong to nothing")
+        tensors[id] = _tensor(id, bytearray(buffer[place : place + size]), name, shape, finite)
+        place += size + padding
     if place != len(buffer):
         raise FrameError(f"{len(buffer) - place} bytes are left over after the last tensor")
     return tensors
 
 
-def expect(header: dict[str, Any], key: str, kind: type | tuple[type, ...]) -> Any:
-    """A header's entry of the right type."""
-    value = header.get(key)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise FrameError(f"the header needs {key!r}; it has {value!r}")
+def _tensor(id: int, raw: bytearray, name: str, shape: list[int], finite: bool) -> Tensor:
+    if name == "bool" and raw.translate(None, b"\0\1"):
+        raise FrameError(f"tensor {id} is bool and holds bytes other than 0 and 1")
+    try:
+        value = torch.frombuffer(raw, dtype=DTYPES[name]).reshape(shape) if raw else torch.zeros(shape, dtype=DTYPES[name])
+    except (RuntimeError, TypeError):
+        raise FrameError(f"{shape} is not a shape of a tensor") from None
+    if finite and value.is_floating_point() and not bool(torch.isfinite(value).all()):
+        raise FrameError(f"tensor {id} holds a non-finite value")
     return value
+
+
+def expect(header: dict[str, Any], key: str, kind: type) -> Any:
+    """A header's entry of exactly this type."""
+    value = header.get(key)
+    if type(value) is not kind:
+        raise FrameError(f"{key!r} must be {kind.__name__}; it is {value!r}")
+    return value
+
+
+def natural(header: dict[str, Any], key: str) -> int:
+    """A header's entry that counts something."""
+    value: int = expect(header, key, int)
+    if not 0 <= value < 2**63:
+        raise FrameError(f"{key!r} must be a whole number from 0 to 2**63 - 1; it is {value}")
+    return value
+
+
+def numbers(header: dict[str, Any], key: str) -> list[int]:
+    """A header's list of distinct whole numbers."""
+    ids: list[int] = expect(header, key, list)
+    if not all(type(id) is int for id in ids) or len(set(ids)) != len(ids):
+        raise FrameError(f"{key!r} lists distinct numbers of values; it has {ids!r}")
+    return ids
 
 
 def describe(value: Any) -> Any:
@@ -113,19 +147,23 @@ def describe(value: Any) -> Any:
     raise FrameError(f"a hyper-parameter that crosses the network is a number, a text, or a list of them; got {type(value).__name__}")
 
 
-def build(note: Any) -> Any:
+def build(note: Any, depth: int = 0) -> Any:
     """The inverse of `describe`, for programs this process has imported."""
+    if depth > _DEEPEST:
+        raise FrameError(f"a value may be nested {_DEEPEST} deep")
     if isinstance(note, list):
-        return tuple(build(v) for v in note)
+        return tuple(build(v, depth + 1) for v in note)
     if not isinstance(note, dict):
         return note
     name, values = note.get("program"), note.get("fields")
-    if not isinstance(name, str) or name not in PROGRAMS or not isinstance(values, dict):
+    cls = PROGRAMS.get(name) if isinstance(name, str) else None
+    if cls is None or not is_dataclass(cls) or not isinstance(values, dict):
         raise FrameError(f"unknown program {name!r}; import its module at this site")
-    cls = PROGRAMS[name]
-    if set(values) != {f.name for f in fields(cls)}:  # type: ignore[arg-type]
-        raise FrameError(f"{name} has the hyper-parameters {[f.name for f in fields(cls)]}; the frame has {sorted(values)}")  # type: ignore[arg-type]
+    if set(values) != {f.name for f in fields(cls)}:
+        raise FrameError(f"{name} has the hyper-parameters {[f.name for f in fields(cls)]}; the frame has {sorted(values)}")
     try:
-        return cls(**{key: build(value) for key, value in values.items()})
+        return cls(**{key: build(value, depth + 1) for key, value in values.items()})
+    except FrameError:
+        raise
     except Exception as error:
         raise FrameError(f"{name} refuses its hyper-parameters: {error}") from None

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..client import Setting
 from ..errors import PlacementError
 from .base import Flush, Index, Put, Reducer, Take
+from .memory import keep_large_blocks
 
 BLOCK_ROWS = 1024
 MEMORY_LIMIT = 4 << 30  # bytes of population state kept in memory; beyond it, blocks are memory-mapped files
@@ -69,6 +70,7 @@ class LocalEngine:
     name = "local"
 
     def start(self, setting: Setting) -> None:
+        keep_large_blocks()
         self.setting = setting
         self.store: dict[int, tuple[Index, Sequence[Tensor] | Tensor]] = getattr(self, "store", {})
         self.pools: dict[int, Pool] = getattr(self, "pools", {})

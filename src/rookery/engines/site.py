@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections import Counter
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..client import Setting
-from ..errors import FrameError, RookeryError, StateLost
+from ..errors import FrameError, RookeryError, StateLost, UploadError
+from ..ledger import PHASES
 from ..program import check_client_function, outputs
-from .base import Map, Ref, run_one
-from .frames import build, expect, pack, unpack
+from .base import Map, run_one
+from .frames import build, expect, natural, numbers, pack, unpack
 
 
 class Site:
@@ -37,7 +41,7 @@ class Site:
         try:
             return self._answer(frame)
         except RookeryError as error:
-            return self._reply({"error": [type(error).__name__, str(error)]}, {})
+            return self._reply({"error": [type(error).__name__, str(error).removeprefix(f"client {self.name!r}: ")]}, {})
         except Exception as error:  # a fault in a user's loss must reach the server with the site's name
             return self._reply({"error": ["EngineError", f"{type(error).__name__}: {error}"]}, {})
 
@@ -46,20 +50,23 @@ class Site:
         header, tensors = unpack(frame)
         if expect(header, "run", str) != self.run:
             raise StateLost(f"this site takes part in run {self.run!r}; the frame is of run {header['run']!r}")
-        k = expect(header, "k", int)
+        k = natural(header, "k")
         if k == self.counter and digest == self.last[0]:
             return self.last[1]
         if k != self.counter + 1:
             raise StateLost(f"state lost: frame {k} came after frame {self.counter}")
-        transaction = Transaction(self, tensors)
-        for op in expect(header, "ops", list):
+        ops, wants, free, drop = expect(header, "ops", list), numbers(header, "want"), numbers(header, "free"), numbers(header, "drop")
+        transaction = Transaction(self, set(free), tensors)
+        for op in ops:
             transaction.run(op)
-        wants = _ids(header, "want")
-        sent = {id: transaction.read(id) for id in wants}
-        for id in _ids(header, "free"):
+        sent = dict(enumerate(transaction.read(id) for id in wants))
+        for id in drop:  # made by this frame and not used beyond it
             transaction.store.pop(id, None)
-        reply = self._reply({"k": k, "calls": dict(transaction.calls), "samples": transaction.samples,
-                             "draws": [list(d) for d in transaction.draws]}, dict(enumerate(sent.values())))
+        try:
+            reply = self._reply({"k": k, "work": transaction.work}, sent)
+        except FrameError as error:
+            raise UploadError(self.name, str(error)) from None
+        transaction.write_files()
         self.store, self.setting, self.counter, self.last = transaction.store, transaction.setting, k, (digest, reply)
         return reply
 
@@ -69,20 +76,20 @@ class Site:
     def file(self, tag: str) -> Path:
         if self.folder is None:
             raise StateLost("this site has no folder for checkpoints; give it one")
-        if not tag.replace("-", "").replace("_", "").isalnum():
-            raise FrameError(f"a checkpoint's tag has letters, digits, - and _; got {tag!r}")
+        if len(tag) > 100 or not tag.replace("-", "").replace("_", "").isalnum() or not tag.isascii():
+            raise FrameError(f"a checkpoint's tag has at most 100 letters, digits, - and _; got {tag[:120]!r}")
         return self.folder / f"{hashlib.blake2b(self.name.encode(), digest_size=8).hexdigest()}-{tag}.safetensors"
 
 
 class Transaction:
     """One frame at work on a copy of the site's store."""
 
-    def __init__(self, site: Site, tensors: dict[int, Tensor]) -> None:
+    def __init__(self, site: Site, free: set[int], tensors: dict[int, Tensor]) -> None:
         self.site, self.setting = site, site.setting
-        self.store = {**site.store, **tensors}
-        self.calls: Counter[str] = Counter()
-        self.samples = 0
-        self.draws: list[tuple[int, int]] = []
+        self.store = {id: value for id, value in site.store.items() if id not in free} | tensors
+        self.work: list[list[Any]] = []  # phase, call, oracle calls, samples, draws of each map
+        self.drawn: dict[tuple[str, int], int] = {}
+        self.files: dict[Path, dict[str, Tensor]] = {}
 
     def read(self, id: int) -> Tensor:
         if id not in self.store:
@@ -90,51 +97,76 @@ class Transaction:
         return self.store[id]
 
     def run(self, op: Any) -> None:
-        match op:
-            case {"op": "map"}:
+        if not isinstance(op, dict):
+            raise FrameError(f"an operation is an object; this is {op!r}")
+        match op.get("op"):
+            case "map":
                 self._map(op)
-            case {"op": "take", "source": int(source), "default": int(default), "out": int(out)}:
+            case "take":
+                source, default, out = natural(op, "source"), natural(op, "default"), natural(op, "out")
                 self.store[out] = self.store[source] if source in self.store else self.read(default)
-            case {"op": "put", "pool": int(pool), "source": int(source)}:
-                self.store[pool] = self.read(source)
-            case {"op": "finish", "total": int(total)}:
+            case "put":
+                self.store[natural(op, "pool")] = self.read(natural(op, "source"))
+            case "finish":
                 finish = self.site.base.finish
                 if finish is None:
                     raise FrameError("this site's problem takes no constants")
-                constants = self.read(total)
+                constants = self.read(natural(op, "total"))
                 self.setting = Setting(finish(constants), self.setting.data, self.setting.seed, self.setting.precision, constants)
-            case {"op": "save", "tag": str(tag), "ids": list(ids)}:
-                held = {str(id): self.store[id].contiguous() for id in ids if id in self.store}
-                save_file({**held, "empty": torch.zeros(0)}, self.site.file(tag))
-            case {"op": "load", "tag": str(tag)}:
-                if not self.site.file(tag).exists():
-                    raise StateLost(f"state lost: no checkpoint {tag!r} at this site")
-                self.store.update({int(k): v for k, v in load_file(self.site.file(tag)).items() if k != "empty"})
-            case _:
-                raise FrameError(f"unknown operation {op!r}")
+            case "save":
+                held = {str(id): self.store[id].clone() for id in numbers(op, "ids") if id in self.store}
+                self.files[self.site.file(expect(op, "tag", str))] = {**held, "empty": torch.zeros(0)}
+            case "load":
+                self._load(expect(op, "tag", str))
+            case other:
+                raise FrameError(f"unknown operation {other!r}")
+
+    def _load(self, tag: str) -> None:
+        try:
+            held = load_file(self.site.file(tag))
+        except FileNotFoundError:
+            raise StateLost(f"state lost: no checkpoint {tag!r} at this site") from None
+        except SafetensorError as error:
+            raise StateLost(f"state lost: the checkpoint {tag!r} at this site is damaged ({error})") from None
+        self.store.update({int(k): v for k, v in held.items() if k != "empty"})
+
+    def write_files(self) -> None:
+        for path, tensors in self.files.items():
+            aside = path.with_suffix(".part")
+            save_file(tensors, aside)
+            aside.replace(path)
 
     @torch.no_grad()
     def _map(self, op: dict[str, Any]) -> None:
         fn = self._function(op.get("fn"))
         count, _ = outputs(fn.__func__)
-        out, times = _ids(op, "out"), expect(op, "times", int)
-        if len(out) != count or times < 0:
-            raise FrameError(f"{fn.__qualname__} returns {count} values {times} times; the frame names {len(out)}")
-        arguments = []
-        for argument in expect(op, "arguments", list):
-            match argument:
-                case {"ref": int(id)}:
-                    arguments.append(self.read(id))
-                case {"value": value}:
-                    arguments.append(build(value))
-                case _:
-                    raise FrameError(f"an argument is a reference or a value; this is {argument!r}")
-        job = Map(fn, tuple(Ref(0) for _ in arguments), tuple(out), times, expect(op, "phase", str), expect(op, "call", int), expect(op, "known", int))
+        out, times = numbers(op, "out"), natural(op, "times")
+        phase, call, known = expect(op, "phase", str), natural(op, "call"), natural(op, "known")
+        arguments = [self._argument(a) for a in expect(op, "arguments", list)]
+        if phase not in PHASES:
+            raise FrameError(f"the phases are {', '.join(PHASES)}; got {phase!r}")
+        if len(out) != count:
+            raise FrameError(f"{fn.__qualname__} returns {count} values; the frame names {len(out)}")
+        try:
+            inspect.signature(fn).bind(None, *arguments)
+        except TypeError as error:
+            raise FrameError(f"{fn.__qualname__}: {error}") from None
+        if times != 1 and count > len(arguments):
+            raise FrameError(f"{fn.__qualname__} returns {count} values and takes {len(arguments)}; it cannot be repeated")
+        earlier = Map(fn, (), (), 1, phase, call, drawn=[max(known, self.drawn.get((phase, call), 0))])
+        job = Map(fn, (), tuple(out), times, phase, call, earlier)
         results, work, _ = run_one(self.setting, job, 0, times, arguments)
         self.store.update(zip(out, results, strict=True))
-        self.calls.update(work.calls)
-        self.samples += work.samples
-        self.draws.append((job.call, work.draws))
+        self.work.append([phase, call, dict(work.calls), work.samples, work.draws])
+        self.drawn[phase, call] = work.draws
+
+    def _argument(self, note: Any) -> Any:
+        match note:
+            case {"ref": _}:
+                return self.read(natural(note, "ref"))
+            case {"value": value}:
+                return build(value)
+        raise FrameError(f"an argument is a reference or a value; this is {note!r}")
 
     def _function(self, note: Any) -> Any:
         match note:
@@ -144,18 +176,25 @@ class Transaction:
                 owner = build(program)
             case _:
                 raise FrameError(f"a function is [program, method]; this is {note!r}")
-        if method.startswith("_") or not callable(getattr(type(owner), method, None)):
+        if method.startswith("_") or not isinstance(inspect.getattr_static(type(owner), method, None), FunctionType):
             raise FrameError(f"{type(owner).__name__} has no client function {method!r}")
         fn = getattr(owner, method)
         try:
             check_client_function(fn)
+            outputs(fn.__func__)
         except RookeryError as error:
             raise FrameError(str(error)) from None
         return fn
 
 
-def _ids(header: dict[str, Any], key: str) -> list[int]:
-    ids = expect(header, key, list)
-    if not all(type(id) is int for id in ids):
-        raise FrameError(f"{key!r} lists numbers of values; it has {ids!r}")
-    return ids
+def booked(header: dict[str, Any]) -> list[tuple[str, int, Counter[str], int, int]]:
+    """The work a reply reports, checked."""
+    out = []
+    for entry in expect(header, "work", list):
+        match entry:
+            case [str(phase), int(call), dict(calls), int(samples), int(draws)] if phase in PHASES and min(samples, draws) >= 0 and all(
+                    type(n) is int and n >= 0 for n in calls.values()):
+                out.append((phase, call, Counter(calls), samples, draws))
+            case _:
+                raise FrameError(f"work is reported as [phase, call, oracle calls, samples, draws]; this is {entry!r}")
+    return out

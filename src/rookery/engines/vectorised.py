@@ -111,7 +111,7 @@ class Vectorised(LocalEngine):
         return rows if isinstance(rows, Tensor) else torch.stack(list(rows))
 
     def _map(self, flush: Flush, op: Map, read: Callable[[int], Tensor]) -> tuple[list[Tensor], Work]:
-        arguments = [read(a.id) if isinstance(a, Ref) else torch.from_numpy(a.numbers).double() if isinstance(a, PerClient) else a for a in op.arguments]
+        arguments = [read(a.id) if isinstance(a, Ref) else torch.from_numpy(a.numbers) if isinstance(a, PerClient) else a for a in op.arguments]
         plan = self._plan(flush, op, arguments)
         out: list[Tensor] = []
         calls: Counter[str] = Counter()
@@ -132,12 +132,13 @@ class Vectorised(LocalEngine):
                     if full.shape[1:] != m.shape[1:]:
                         raise EngineError(f"{op.fn.__qualname__} returns values of a different shape at different clients; write engine=\"loop\"")
                     full[torch.from_numpy(positions)] = m
+        op.drawn[0] = len(plan.requests)  # known to later operations of the same flush
         return out, Work(calls, samples, len(plan.requests))
 
     def _plan(self, flush: Flush, op: Map, arguments: list[Any]) -> Plan:
         """Run the function plainly at one client, off the ledger, to see what it draws and calls."""
-        owner: Any = op.fn.__self__ if op.fn.__self__.__hash__ else id(op.fn.__self__)  # type: ignore[attr-defined]
-        key = (op.fn.__func__, owner, *(tuple(a.shape[1:]) if isinstance(a, Tensor) else None for a in arguments))  # type: ignore[attr-defined]
+        key = (op.fn.__func__, _Owner(op.fn.__self__), *(tuple(a.shape[1:]) if isinstance(a, Tensor) else None if isinstance(a, float) else a  # type: ignore[attr-defined]
+                                                         for a in arguments))
         if key not in self.plans:
             first = [a[0] if isinstance(a, Tensor) else a for a in arguments]
             _, _, client = run_one(self.setting, op, int(flush.cohort[0]), 1, first)
@@ -163,8 +164,8 @@ class Vectorised(LocalEngine):
         keys, steps = self.setting.keys(clients, op.phase, op.call), np.arange(times)
         selections = [sampling.select(Draw(data, clients, keys, position, steps), request)
                       for position, request in enumerate(plan.requests)] if times else []
-        # a number becomes an input of the graph, so that a schedule does not trace it anew
-        arguments = [torch.tensor(a, dtype=torch.float64) if isinstance(a, float) else a for a in arguments]
+        # a number becomes an input of the graph, so that a schedule does not trace it anew; TorchScript knows no true and false here
+        arguments = [torch.tensor(a, dtype=torch.float64) if isinstance(a, float) else int(a) if isinstance(a, bool) else a for a in arguments]
         for step in range(times):
             batches = [sampling.fetch(data, {name: index[:, step] for name, index in selection.items()}) for selection in selections]
             tensors = [a for a in arguments if isinstance(a, Tensor)] + [leaf for batch in batches for leaf in batch.leaves()]
@@ -194,6 +195,23 @@ class Vectorised(LocalEngine):
         return served[position]
 
 
+class _Owner:
+    """A program as a part of a key: by value where it can be hashed, else by identity."""
+
+    def __init__(self, program: Any) -> None:
+        self.program = program
+        try:
+            self.hash = hash(program)
+        except TypeError:
+            self.hash = id(program)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Owner) and type(self.program) is type(other.program) and bool(self.program == other.program)
+
+
 @cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     """Fused normalisations, whose derivatives TorchScript cannot record, in plain operations."""
@@ -215,7 +233,9 @@ def _trace(op: Map, one: Callable[..., tuple[Tensor, ...]], tensors: list[Tensor
                     node.replace_all_uses_with(node.args[0])
             graph.graph.eliminate_dead_code()
             graph.recompile()
-            return torch.jit.trace(graph, tuple(tensors), check_trace=False)  # type: ignore[no-any-return,no-untyped-call]
+            traced: Graph = torch.jit.trace(graph, tuple(tensors), check_trace=False)  # type: ignore[no-untyped-call]
+            traced(*tensors)  # what TorchScript cannot run must show here, where another engine can still take over
+            return traced
     except EngineError:
         raise
     except Exception as error:

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from .. import errors
 from ..client import Setting
-from ..errors import EngineError, FrameError, UploadError
+from ..errors import EngineError, FrameError, RookeryError, UploadError
 from ..problem import Problem
-from .base import Flush, Index, Map, Op, PerClient, Put, Reducer, Ref, Take
-from .frames import describe, expect, pack, unpack
-from .site import Site
+from .base import Flush, Index, Map, Op, PerClient, Put, Reducer, Ref, Take, Work
+from .frames import describe, pack, unpack
+from .site import Site, booked
 
 FINISH = 0  # the number under which the constants of `prepare` travel
 
@@ -35,7 +35,8 @@ class Wire:
             self.sites = [Site(Setting(setting.problem, setting.data.part(k), setting.seed, setting.precision), self.run, self.folder)
                           for k in range(len(setting.data.names))]
             self.counters = [0] * len(self.sites)
-            self.late: list[set[int]] = [set() for _ in self.sites]  # values to free when a site is next reached
+            self.held: list[set[int]] = [set() for _ in self.sites]  # what each site holds, as far as the server knows
+            self.late: list[set[int]] = [set() for _ in self.sites]  # what each may forget, told with the next frame that goes there
         elif setting.constants is not None:
             for k in range(len(self.sites)):
                 self._send(k, [{"op": "finish", "total": FINISH}], {FINISH: setting.constants})
@@ -43,33 +44,56 @@ class Wire:
             raise EngineError("a remote site holds its own problem; it changes only through problem.prepare(fed, x)")
 
     def flush(self, flush: Flush, reducer: Reducer) -> None:
-        late = {id: set(where.tolist()) for id, where in flush.news.items()}
-        for position, k in enumerate(flush.cohort.tolist()):
-            ops = [_describe(op, position) for op in flush.ops]
-            news = {id: value for id, value in flush.values.items() if position in late[id]}
-            header, values = self._send(k, ops, news, flush.wants, flush.free)
-            self._book(flush, reducer, header)
-            if flush.wants:
-                reducer.add(position, [values[i] for i in range(len(flush.wants))])
-        reached = set(flush.cohort.tolist())
-        for k in range(len(self.sites)):
-            if k not in reached:
-                self.late[k] |= flush.free
+        news = {id: set(where.tolist()) for id, where in flush.news.items()}
+        wants = list(dict.fromkeys(flush.wants))
+        maps = {(op.phase, op.call): op for op in flush.ops if isinstance(op, Map)}
+        made = {id for op in flush.ops for id in op.out} | {op.pool for op in flush.ops if isinstance(op, Put)}
+        used = made | set(flush.values) | {id for op in flush.ops for id in op.reads} | set(wants)
+        for k, held in enumerate(self.held):
+            self.late[k] = (self.late[k] | (flush.free & held)) - used
+        reached: dict[int, set[int]] = {}
+        try:
+            for position, k in enumerate(flush.cohort.tolist()):
+                ops = [_describe(op, position) for op in flush.ops]
+                values = {id: value for id, value in flush.values.items() if position in news[id]}
+                header, uploads = self._send(k, ops, values, wants, made, made & flush.free)
+                reached[k] = made | set(values)
+                self._book(k, header, maps, reducer)
+                if flush.wants:
+                    reducer.add(position, [uploads[wants.index(id)] for id in flush.wants])
+        except RookeryError:
+            for k, there in reached.items():  # the flush may be tried again, so what it read stays and what it left goes
+                self.late[k] |= there
+            raise
+        for k, held in enumerate(self.held):
+            self.late[k] |= flush.free & held
+
+    def _book(self, k: int, header: dict[str, Any], maps: dict[tuple[str, int], Map], reducer: Reducer) -> None:
+        name = self.sites[k].name
+        try:
+            reported = booked(header)
+        except FrameError as error:
+            raise UploadError(name, str(error)) from None
+        for phase, call, calls, samples, draws in reported:
+            if (phase, call) not in maps:
+                raise UploadError(name, f"it reports work on call {call} of phase {phase}, which it was not asked for")
+            reducer.work(maps[phase, call], Work(calls, samples, draws))
 
     def save(self, tag: str, ids: list[int]) -> None:
         """Every site keeps these values under `tag`, in its own folder."""
         for k in range(len(self.sites)):
             self._send(k, [{"op": "save", "tag": tag, "ids": ids}], {})
 
-    def load(self, tag: str) -> None:
+    def load(self, tag: str, ids: list[int] | tuple[()] = ()) -> None:
+        """Every site takes these values from what it kept under `tag`."""
         for k in range(len(self.sites)):
-            self._send(k, [{"op": "load", "tag": tag}], {})
+            self._send(k, [{"op": "load", "tag": tag}], {}, (), set(ids))
 
-    def _send(self, k: int, ops: list[Any], values: dict[int, Tensor], wants: list[int] | None = None,
-              free: set[int] | None = None) -> tuple[dict[str, Any], dict[int, Tensor]]:
-        site = self.sites[k]
-        dead = sorted((free or set()) | self.late[k])
-        frame = pack({"run": self.run, "k": self.counters[k] + 1, "ops": ops, "want": wants or [], "free": dead}, values)
+    def _send(self, k: int, ops: list[Any], values: dict[int, Tensor], wants: list[int] | tuple[()] = (),
+              made: set[int] | None = None, drop: set[int] | None = None) -> tuple[dict[str, Any], dict[int, Tensor]]:
+        site, free = self.sites[k], self.late[k] & self.held[k]
+        frame = pack({"run": self.run, "k": self.counters[k] + 1, "ops": ops, "want": list(wants), "free": sorted(free), "drop": sorted(drop or ())},
+                     values)
         reply = site.answer(frame)
         self.frame_bytes += len(frame) + len(reply)
         try:
@@ -77,19 +101,13 @@ class Wire:
         except FrameError as error:
             raise UploadError(site.name, str(error)) from None
         if "error" in header:
-            kind, message = header["error"]
-            raise _error(kind, site.name, message)
-        if header.get("site") != site.name or header.get("k") != self.counters[k] + 1 or set(tensors) != set(range(len(wants or []))):
+            raise _error(header["error"], site.name)
+        if (header.get("site"), header.get("run"), header.get("k")) != (site.name, self.run, self.counters[k] + 1) or set(tensors) != set(range(len(wants))):
             raise UploadError(site.name, "its reply does not belong to the frame it was sent")
         self.counters[k] += 1
+        self.held[k] = (self.held[k] - free) | set(values) | ((made or set()) - (drop or set()))
         self.late[k] = set()
         return header, tensors
-
-    @staticmethod
-    def _book(flush: Flush, reducer: Reducer, header: dict[str, Any]) -> None:
-        reducer.calls.update(expect(header, "calls", dict))
-        reducer.samples += expect(header, "samples", int)
-        reducer.draws.update({call: draws for call, draws in expect(header, "draws", list)})
 
     def export(self, id: int) -> tuple[Index, list[Tensor]]:
         raise EngineError("a value at a remote site does not come to the server; use save(tag)")
@@ -102,8 +120,7 @@ def _describe(op: Op, position: int) -> dict[str, Any]:
     if isinstance(op, Map):
         owner = op.fn.__self__  # type: ignore[attr-defined]
         return {"op": "map", "fn": ["problem" if isinstance(owner, Problem) else describe(owner), op.fn.__name__],
-                "arguments": [{"ref": a.id} if isinstance(a, Ref) else {"value": describe(a.numbers[position].item() if isinstance(a, PerClient) else a)}
-                              for a in op.arguments],
+                "arguments": [_argument(a, position) for a in op.arguments],
                 "out": list(op.out), "times": op.times_of(position), "phase": op.phase, "call": op.call, "known": op.known}
     if isinstance(op, Take):
         return {"op": "take", "source": op.source, "default": op.default, "out": op.out[0]}
@@ -111,8 +128,18 @@ def _describe(op: Op, position: int) -> dict[str, Any]:
     return {"op": "put", "pool": op.pool, "source": op.source}
 
 
-def _error(kind: str, site: str, message: str) -> Exception:
-    cls = getattr(errors, kind, EngineError)
-    if cls is UploadError:
-        return UploadError(site, message)
-    return cls(f"site {site!r}: {message}")  # type: ignore[no-any-return]
+def _argument(argument: Any, position: int) -> dict[str, Any]:
+    if isinstance(argument, Ref):
+        return {"ref": argument.id}
+    return {"value": argument.numbers[position].item() if isinstance(argument, PerClient) else describe(argument)}
+
+
+def _error(note: Any, site: str) -> Exception:
+    """A site's error under the site's name."""
+    match note:
+        case [str(kind), str(message)]:
+            cls = getattr(errors, kind, None)
+            if isinstance(cls, type) and issubclass(cls, RookeryError) and cls is not UploadError:
+                return cls(f"site {site!r}: {message}")
+            return UploadError(site, message)
+    return UploadError(site, f"it answered with an error of no known form: {note!r}")

@@ -1,5 +1,6 @@
-"""Nets made fit for a federation."""
+"""Nets, and what makes them fit for a federation."""
 
+from .nets import mlp, resnet20, small_cnn
 from .norm import FederatedNorm, FrozenNorm, federated_norm, freeze_norm, sum_moments, to_group_norm
 
-__all__ = ["FederatedNorm", "FrozenNorm", "federated_norm", "freeze_norm", "sum_moments", "to_group_norm"]
+__all__ = ["FederatedNorm", "FrozenNorm", "federated_norm", "freeze_norm", "mlp", "resnet20", "small_cnn", "sum_moments", "to_group_norm"]
