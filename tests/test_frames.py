@@ -304,7 +304,7 @@ NOT = {  # for each kind of entry, values of other types
     "fn": [None, True, 3, "step", {}, [], ["problem"], [None, "step"], ["problem", None], ["problem", "sums", 1], [3, "step"]],
     "arguments": [None, True, 3, "x", {}, [None], [3], [[]], [{}], [{"ref": "x"}], [{"ref": None}], [{"ref": 1.5}], [{"other": 3}]],
 }
-TYPES = {"run": str, "k": int, "ops": "ops", "want": "ids", "free": "ids", "op": str, "fn": "fn", "arguments": "arguments", "times": int,
+TYPES = {"run": str, "k": int, "ops": "ops", "want": "ids", "free": "ids", "drop": "ids", "op": str, "fn": "fn", "arguments": "arguments", "times": int,
          "phase": str, "call": int, "known": int, "source": int, "default": int, "pool": int, "total": int, "tag": str, "ids": list}
 
 
@@ -389,13 +389,13 @@ def refused_hyper_parameters(op: dict[str, Any], draw: Draw) -> None:
 
 def missing_key(header: dict[str, Any], draw: Draw) -> None:
     where: Any = draw(st.sampled_from([header, *header["ops"]]))
-    keys = ["run", "k", "ops", "want", "free", "v", "tensors"] if where is header else KEYS[where["op"]]
+    keys = ["run", "k", "ops", "want", "free", "drop", "v", "tensors"] if where is header else KEYS[where["op"]]
     del where[draw(st.sampled_from(keys))]
 
 
 def wrong_type(header: dict[str, Any], draw: Draw) -> None:
     where: Any = draw(st.sampled_from([header, *header["ops"]]))
-    key = draw(st.sampled_from(["run", "k", "ops", "want", "free"] if where is header else KEYS[where["op"]]))
+    key = draw(st.sampled_from(["run", "k", "ops", "want", "free", "drop"] if where is header else KEYS[where["op"]]))
     where[key] = draw(st.sampled_from(NOT[TYPES[key] if where is header else kind_of(where["op"], key)]))
 
 
@@ -529,7 +529,7 @@ def with_references(moment: Moment) -> bool:
 
 
 STRUCTURED = {
-    "wrong k": Corruption(edit(wrong_k), ("StateLost",)),
+    "wrong k": Corruption(edit(wrong_k), ("StateLost", "FrameError")),
     "wrong run": Corruption(edit(wrong_run), ("StateLost",)),
     "unknown op": Corruption(edit(unknown_op), needs=lambda m: bool(m.header["ops"])),
     "extra op": Corruption(edit(extra_op)),
