@@ -18,10 +18,13 @@ class Case:
     name: str
     make: Callable[..., Algorithm]  # (lr, local_steps, batch) -> algorithm
     known: Callable[..., Known]
-    floats: Callable[[int, int, int], tuple[int, int, int]]  # (d, dy, local_steps) -> exchanges, floats up and down, per client and later round
+    # (d, dy, local_steps) -> exchanges, floats up and down, per client and later round
+    floats: Callable[[int, int, int], tuple[int, int, int]]
     lr: float = 0.1
     rounds: int = 350  # enough to converge at one local step
     embed: bool = False  # run on the bilevel form of the problem
+    memory: bool = False  # exact with local steps only once its clients' state has been found, not from the start
+    biased: bool = False  # small batches bias its direction, by design
 
     def solved(self, sizes: tuple[int, ...] = known.SIZES) -> Known:
         return _solved(self.known, sizes)
@@ -49,16 +52,15 @@ def nest(**fixed: Any) -> Callable[..., Algorithm]:
 
 CASES = [
     Case("FedAvg", lambda lr, q, b: FedAvg(lr, q, b), known.minimization, lambda d, _, q: (1, d, d)),
-    Case("SCAFFOLD", lambda lr, q, b: SCAFFOLD(lr, q, b), known.minimization, lambda d, _, q: (1, 2 * d, 2 * d)),
-    Case("FCSG", lambda lr, q, b: FCSG(lr, q, b, b), known.conditional, lambda d, _, q: (1, d, d)),
-    Case("FCSG-M", lambda lr, q, b: FCSGM(lr, q, b, b, beta=0.3), known.conditional, lambda d, _, q: (1, 2 * d, 2 * d)),
-    Case("Acc-FCSG-M", lambda lr, q, b: AccFCSGM(lr, q, b, b, beta=0.3), known.conditional, lambda d, _, q: (1, 2 * d, 2 * d)),
-    Case("FedDRO", lambda lr, q, b: FedDRO(lr, 0.3, q, b), known.compositional,
-         lambda d, dy, q: (q + 1, q * dy + d, d + 2 * q * dy)),
+    Case("SCAFFOLD", lambda lr, q, b: SCAFFOLD(lr, q, b), known.minimization, lambda d, _, q: (1, 2 * d, 2 * d), memory=True),
+    Case("FCSG", lambda lr, q, b: FCSG(lr, q, b, b), known.conditional, lambda d, _, q: (1, d, d), biased=True),
+    Case("FCSG-M", lambda lr, q, b: FCSGM(lr, q, b, b, beta=0.3), known.conditional, lambda d, _, q: (1, 2 * d, 2 * d), biased=True),
+    Case("Acc-FCSG-M", lambda lr, q, b: AccFCSGM(lr, q, b, b, beta=0.3), known.conditional, lambda d, _, q: (1, 2 * d, 2 * d), biased=True),
+    Case("FedDRO", lambda lr, q, b: FedDRO(lr, 0.3, q, b), known.compositional, lambda d, dy, q: (q + 1, q * dy + d, d + (q + 1) * dy)),
     Case("FedNest/bilevel", nest(terms=40, smoothness=2.0, series="deterministic"), known.bilevel,
-         lambda d, dy, q: (2 * 2 + 40 + 3, 4 * dy + 41 * dy + 2 * d, 2 * (d + 2 * dy) + (d + dy) + 40 * (d + 2 * dy) + (2 * d + 2 * dy)), rounds=150),
-    Case("FedNest/minimax", nest(), known.minimax, lambda d, dy, q: (2 * 2 + 2, 4 * dy + 2 * d, 2 * (d + 2 * dy) + 2 * d + dy), embed=True),
+         lambda d, dy, q: (2 * 2 + 40 + 3, (4 + 41) * dy + 2 * d, 2 * d + (4 + 1 + 40 + 1) * dy), rounds=150),
+    Case("FedNest/minimax", nest(), known.minimax, lambda d, dy, q: (2 * 2 + 2, 4 * dy + 2 * d, 2 * d + (4 + 1) * dy), embed=True),
     Case("FedNest/compositional", nest(), known.compositional,
-         lambda d, dy, q: (2 * 2 + 3, 4 * dy + dy + 2 * d, 2 * (d + 2 * dy) + (d + dy) + (2 * d + 2 * dy)), embed=True),
+         lambda d, dy, q: (2 * 2 + 3, (4 + 1) * dy + 2 * d, 2 * d + (4 + 1 + 1) * dy), embed=True),
     Case("FedNest/minimization", nest(), known.minimization, lambda d, _, q: (2, 2 * d, 2 * d), embed=True),
 ]

@@ -11,7 +11,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rookery import FCSG, FCSGM, SCAFFOLD, AccFCSGM, Conditional, Data, FedAvg, FedDRO, Federation, FedNest, Minimization, Model, Program, as_bilevel
+from rookery import (
+    FCSG,
+    FCSGM,
+    SCAFFOLD,
+    AccFCSGM,
+    Conditional,
+    Data,
+    FedAvg,
+    FedDRO,
+    Federation,
+    FedNest,
+    Minimization,
+    Model,
+    Program,
+    as_bilevel,
+)
 from rookery import testproblems as known
 from rookery.data import Batch, Normal, Stored
 from rookery.objectives import kl_dro
@@ -100,8 +115,8 @@ def test_random_truncation_is_unbiased_for_the_truncated_series() -> None:
     assert k.y is not None
     random = FedNest(0.1, terms=N, smoothness=2.5)
     series = FedNest(0.1, terms=N - 1, smoothness=2.5, series="deterministic")
-    mean = torch.stack([random.fed_ihgp(fed, k.x0, k.y, terms=n) for n in range(N)]).mean(0)  # type: ignore[misc]
-    torch.testing.assert_close(mean, series.fed_ihgp(fed, k.x0, k.y))
+    mean = torch.stack([random.fed_ihgp(fed, *fed.broadcast(k.x0, k.y), terms=n) for n in range(N)]).mean(0)  # type: ignore[misc]
+    torch.testing.assert_close(mean, series.fed_ihgp(fed, *fed.broadcast(k.x0, k.y)))
     draws = [fed.integer(N) for _ in range(3000)]
     assert np.bincount(draws, minlength=N).min() > 400  # N' is uniform
 
@@ -115,7 +130,7 @@ def test_hypergradient_error_falls_with_the_predicted_exponent() -> None:
     y = known.client_means(k.data, lambda p: p["t"].mean(0)) + vectors[:, 0]  # so that ∇y f is that direction
     exact = torch.linalg.solve(H, vectors[:, 0])
     terms = np.arange(5, 45, 5)
-    errors = [float((FedNest(0.1, terms=int(n), smoothness=ell, series="deterministic").fed_ihgp(fed, k.x0, y) - exact).norm())  # type: ignore[operator]
+    errors = [float((FedNest(0.1, terms=int(n), smoothness=ell, series="deterministic").fed_ihgp(fed, *fed.broadcast(k.x0, y)) - exact).norm())  # type: ignore[operator]
               for n in terms]
     assert np.polyfit(terms, np.log(errors), 1)[0] == pytest.approx(np.log(1 - float(values[0]) / ell), rel=1e-6)
 
@@ -160,7 +175,8 @@ def test_bias_of_the_conditional_gradient_falls_as_one_over_m() -> None:
     x = torch.tensor([0.8, -0.5], dtype=torch.float64)
 
     def problem(shared: bool) -> Conditional:
-        return Conditional(lambda u, xi: torch.log(torch.cosh(u[:, 0] - 0.5)), lambda z, xi, eta: ((xi.xi[:, None] * 0.3 + eta.eta * shared) @ z)[..., None],
+        return Conditional(lambda u, xi: torch.log(torch.cosh(u[:, 0] - 0.5)),
+                           lambda z, xi, eta: ((xi.xi[:, None] * 0.3 + eta.eta * shared) @ z)[..., None],
                            sampling=Normal((2,), (2,), torch.float64))
 
     data = Data.streams([f"c{i}" for i in range(16)])
@@ -183,7 +199,8 @@ def test_acc_fcsg_m_with_dropout_sees_the_same_masks_twice() -> None:
     torch.manual_seed(0)
     model = Model(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 1)))
     data = Data.from_parts({f"c{i}": {"a": torch.randn(6, 3), "eta": torch.randn(6, 4, 3)} for i in range(2)})
-    problem = Conditional(lambda u, xi: u[:, 0].square(), lambda x, xi, eta: model(x, xi.a[:, None] + eta.eta), sampling=Stored("eta"), model=model)
+    problem = Conditional(lambda u, xi: u[:, 0].square(), lambda x, xi, eta: model(x, xi.a[:, None] + eta.eta),
+                          sampling=Stored("eta"), model=model)
     fed = Federation(problem, data, engine="auto")
     algorithm = AccFCSGM(0.1, 1, 3, 2, beta=1e-9)
     x, u = model.vector(), torch.randn(model.size)
@@ -199,7 +216,8 @@ def test_acc_fcsg_m_with_dropout_sees_the_same_masks_twice() -> None:
 
 def test_kl_dro_over_unequal_clients_is_the_pooled_brute_force() -> None:
     torch.manual_seed(0)
-    parts = {f"c{i}": {"a": torch.randn(n, 3, dtype=torch.float64) + i, "b": torch.randn(n, dtype=torch.float64)} for i, n in enumerate((2, 5, 11))}
+    parts = {f"c{i}": {"a": torch.randn(n, 3, dtype=torch.float64) + i, "b": torch.randn(n, dtype=torch.float64)}
+             for i, n in enumerate((2, 5, 11))}
     data = Data.from_parts(parts)
     lam, x = 0.7, torch.tensor([0.3, -0.2, 0.5], dtype=torch.float64)
     losses = lambda z, b: (b.a @ z - b.b).square()  # noqa: E731
@@ -227,7 +245,8 @@ def test_kl_dro_over_unequal_clients_is_the_pooled_brute_force() -> None:
 
 
 def test_prepare_agrees_on_every_engine() -> None:
-    data = Data.from_parts({f"c{i}": {"a": torch.randn(n, 3, dtype=torch.float64), "b": torch.randn(n, dtype=torch.float64)} for i, n in enumerate((2, 5, 3))})
+    data = Data.from_parts({f"c{i}": {"a": torch.randn(n, 3, dtype=torch.float64), "b": torch.randn(n, dtype=torch.float64)}
+                            for i, n in enumerate((2, 5, 3))})
     ends = []
     for engine in ("loop", "vectorised", "wire"):
         fed = Federation(kl_dro(lambda z, b: (b.a @ z - b.b).square(), 0.5), data, engine=engine)
@@ -271,7 +290,8 @@ def test_embedded_oracles_are_the_derivatives_of_the_embedded_functions(name: st
     batch = Batch(k.data.views(1))
     y = torch.randn(2, dtype=torch.float64) if k.y is not None else torch.zeros(0, dtype=torch.float64)
     v = torch.randn_like(y)
-    arguments = {"f_x": (k.x0, y, batch), "f_y": (k.x0, y, batch), "g_y": (k.x0, y, batch), "g_yy": (k.x0, y, batch, v), "g_xy": (k.x0, y, batch, v)}
+    arguments = {"f_x": (k.x0, y, batch), "f_y": (k.x0, y, batch), "g_y": (k.x0, y, batch), "g_yy": (k.x0, y, batch, v),
+                 "g_xy": (k.x0, y, batch, v)}
     for oracle in bilevel.oracles:
         torch.testing.assert_close(bilevel.oracle(oracle)(*arguments[oracle]), getattr(bilevel, oracle)(*arguments[oracle]))
 

@@ -37,8 +37,7 @@ def test_one_local_step_leaves_the_solution_in_place(case: Case) -> None:
 def test_several_local_steps_move_the_solution_as_declared(case: Case) -> None:
     k = case.solved((4, 4, 4, 4))
     if case.make(case.lr, 4, None).exact_with_local_steps:
-        # SCAFFOLD is exact from its own control variates, not from zero ones: run until they are found
-        rounds, there = (150, False) if case.name == "SCAFFOLD" else (1, True)
+        rounds, there = (150, False) if case.memory else (1, True)
         _, state = advance(case, k, case.lr, 4, None, rounds, at_solution=there)
         torch.testing.assert_close(state.x, k.x, rtol=0, atol=1e-9)
         return
@@ -145,7 +144,7 @@ def test_resumed_run_ends_bit_for_bit_the_same(case: Case, engine: str, particip
 @each
 def test_noise_of_small_batches_does_not_bias_the_mean_direction(case: Case) -> None:
     """From the solution, over many seeds, the mean move is small against a single one (every case here has unbiased noise)."""
-    if "FCSG" in case.name:
+    if case.biased:
         pytest.skip("the conditional gradient is biased by design; its 1/m law is tested on its own")
     k = case.solved()
     moves = torch.stack([advance(case, k, 0.01, 1, 2, 1, at_solution=True, seed=s, engine="loop")[1].x - k.x for s in range(40)])

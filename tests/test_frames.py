@@ -304,8 +304,9 @@ NOT = {  # for each kind of entry, values of other types
     "fn": [None, True, 3, "step", {}, [], ["problem"], [None, "step"], ["problem", None], ["problem", "sums", 1], [3, "step"]],
     "arguments": [None, True, 3, "x", {}, [None], [3], [[]], [{}], [{"ref": "x"}], [{"ref": None}], [{"ref": 1.5}], [{"other": 3}]],
 }
-TYPES = {"run": str, "k": int, "ops": "ops", "want": "ids", "free": "ids", "drop": "ids", "op": str, "fn": "fn", "arguments": "arguments", "times": int,
-         "phase": str, "call": int, "known": int, "source": int, "default": int, "pool": int, "total": int, "tag": str, "ids": list}
+TYPES = {"run": str, "k": int, "ops": "ops", "want": "ids", "free": "ids", "drop": "ids", "op": str, "fn": "fn", "arguments": "arguments",
+         "times": int, "phase": str, "call": int, "known": int, "source": int, "default": int, "pool": int, "total": int,
+         "tag": str, "ids": list}
 
 
 def kind_of(op: str, key: str) -> Any:
@@ -389,7 +390,7 @@ def refused_hyper_parameters(op: dict[str, Any], draw: Draw) -> None:
 
 def missing_key(header: dict[str, Any], draw: Draw) -> None:
     where: Any = draw(st.sampled_from([header, *header["ops"]]))
-    keys = ["run", "k", "ops", "want", "free", "drop", "v", "tensors"] if where is header else KEYS[where["op"]]
+    keys = ["run", "k", "ops", "want", "free", "drop", "commit", "v", "tensors"] if where is header else KEYS[where["op"]]
     del where[draw(st.sampled_from(keys))]
 
 

@@ -10,7 +10,22 @@ import torch
 import twins
 from torch import Tensor
 
-from rookery import FCSG, FCSGM, SCAFFOLD, AccFCSGM, Conditional, Data, Epochs, FedAvg, FedDRO, Federation, FedNest, Minimization, as_bilevel, box
+from rookery import (
+    FCSG,
+    FCSGM,
+    SCAFFOLD,
+    AccFCSGM,
+    Conditional,
+    Data,
+    Epochs,
+    FedAvg,
+    FedDRO,
+    Federation,
+    FedNest,
+    Minimization,
+    as_bilevel,
+    box,
+)
 from rookery import testproblems as known
 from rookery.data import Stored
 from rookery.testproblems import Known
@@ -61,7 +76,8 @@ def test_fedavg() -> None:
 def test_fedavg_with_epochs_makes_as_many_steps_as_a_client_has_batches() -> None:
     """With the rows of a client all alike, the batch does not matter and only the number of steps is left."""
     k = known.minimization()
-    alike = Data.from_parts({n: {f: v[:1].repeat(len(v), *[1] * (v.dim() - 1)) for f, v in k.data.views(i).items()} for i, n in enumerate(k.data.names)})
+    alike = Data.from_parts({n: {f: v[:1].repeat(len(v), *[1] * (v.dim() - 1)) for f, v in k.data.views(i).items()}
+                             for i, n in enumerate(k.data.names)})
     fed = Federation(k.problem, alike)
     algorithm = FedAvg(LR, Epochs(2), 2)
     x = algorithm.round(fed, algorithm.init(fed, k.x0)).x

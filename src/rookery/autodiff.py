@@ -34,7 +34,7 @@ def vjp(fn: Callable[[Tensor], Tensor], x: Tensor, v: Tensor | None) -> Tensor:
     tensor([2., 4.])
     """
     if _functional.get():
-        value, pull = torch.func.vjp(fn, x)
+        value, pull = torch.func.vjp(fn, x)[:2]
         return pull(torch.ones_like(value) if v is None else v)[0]  # type: ignore[no-any-return]
     nested = torch.is_grad_enabled() and x.requires_grad
     leaf = x if nested else x.detach().requires_grad_()

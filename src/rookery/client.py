@@ -103,31 +103,48 @@ def seeded(key: int | None, device: torch.device) -> Iterator[None]:
     if key is None:
         yield
         return
-    with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device], device_type=device.type if device.type != "cpu" else "cuda"):
+    with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device],
+                               device_type=device.type if device.type != "cpu" else "cuda"):
         torch.manual_seed(key)
         yield
 
 
 class Drawing:
-    """Serves one client's draws as they are asked for, repetition after repetition of one call."""
+    """Serves one client's draws as they are asked for, repetition after repetition of one call.
 
-    def __init__(self, setting: Setting, client: int, phase: str, call: int) -> None:
-        self.setting, self.step = setting, np.zeros(1, dtype=np.int64)
+    Repetitions mostly ask for the same, so a request is answered for a run of them at once.
+    """
+
+    AHEAD = 64  # repetitions at once, unless they are large
+
+    def __init__(self, setting: Setting, client: int, phase: str, call: int, times: int) -> None:
+        self.setting, self.client, self.times, self.step = setting, client, times, 0
         self.clients = np.asarray([client])
         self.keys = setting.keys(self.clients, phase, call)
         self.streams: dict[int, np.random.Generator] = {}
+        self.ahead: dict[tuple[int, Request], tuple[int, Draw, dict[str, Tensor]]] = {}
 
     def __call__(self, position: int, request: Request) -> Batch:
         problem, data = self.setting.problem, self.setting.data
-        draw = Draw(data, self.clients, self.keys, position, self.step, self._stream)
+        first, draw, selection = self._selected(position, request)
         if request == Request():
-            batch = problem.sampling.whole(data.views(int(self.clients[0])))
+            batch = problem.sampling.whole(data.views(self.client))
         else:
-            selection = {name: index[0, 0] for name, index in problem.sampling.select(draw, request).items()}
-            batch = problem.sampling.fetch(data, selection)
+            batch = problem.sampling.fetch(data, {name: index[0, self.step - first] for name, index in selection.items()})
         if problem.random:
-            batch.key = draw.seed()
+            batch.key = draw.seed(self.step - first)
         return batch
+
+    def _selected(self, position: int, request: Request) -> tuple[int, Draw, dict[str, Tensor]]:
+        """The first repetition of the run that holds this one, and what was selected for the run."""
+        known = self.ahead.get((position, request))
+        if known is None or self.step >= known[0] + len(known[1].steps):
+            ahead = self.AHEAD if (request.outer or 1) * (request.inner or 1) <= 4096 else 1
+            steps = np.arange(self.step, min(self.step + ahead, self.times))
+            draw = Draw(self.setting.data, self.clients, self.keys, position, steps, self._stream)
+            known = self.step, draw, {} if request == Request() else self.setting.problem.sampling.select(draw, request)
+            self.ahead[position, request] = known
+        return known
 
     def versions(self) -> list[int]:
         """Torch's change counters of the data: full batches are views of it."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -30,6 +31,9 @@ class Epochs(Program):
     number: float
 
 
+LOST = "was lost with an exchange that failed; go on from the state before it"
+
+
 class Clients:
     """A value that lives at the clients: no arithmetic, no reading. `map` works on it, `mean` brings it to the server."""
 
@@ -40,6 +44,7 @@ class Clients:
         self.spent: str | None = None
         self._fed = cohort.fed
         self._fed._alive.add(id)
+        self._fed._handles.add(self)
 
     def __del__(self) -> None:
         self._fed._alive.discard(self.id)
@@ -47,11 +52,11 @@ class Clients:
     def __repr__(self) -> str:
         return f"Clients({self.cohort.size} values at the clients)"
 
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
+    def _refuse(self: object, /, *_: object, **__: object) -> NoReturn:
         raise PlacementError("a value at the clients cannot be used at the server or mixed with a server value: compute with it inside "
                              "fed.map(self.method, value), or bring it over with fed.mean(value)")
 
-    __torch_function__ = classmethod(_refuse)
+    __torch_function__: classmethod[Any, ..., NoReturn] = classmethod(_refuse)
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = _refuse
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __getitem__ = __len__ = __iter__ = __float__ = __int__ = __bool__ = __array__ = _refuse
@@ -163,6 +168,7 @@ class Federation(Cohort):
             raise AlgorithmError(f"a seed lies between 0 and 2**63 - 1; got {seed}")
         self.setting = Setting(problem, self.data, seed, precision)
         self._alive: set[int] = set()
+        self._handles: WeakSet[Clients] = WeakSet()
         self._values: dict[int, Tensor] = {}
         self._delivered: dict[int, Index] = {}
         self._stored: set[int] = set()
@@ -205,19 +211,24 @@ class Federation(Cohort):
         if new.cohort is not cohort:
             raise PlacementError("put writes the values of the cohort it names; these live at another one")
         if state is None:
-            pool = self._number()
-        else:
-            self._usable(state)
-            if not state.pool:
-                raise PlacementError("put writes into population state, made by put(None, cohort, value)")
-            pool, state.spent = state.id, "was replaced by put, which returned the new handle"
-            for where, op in list(self._pending):  # what other cohorts still have to read from it or write into it comes first
-                if where is not cohort and pool in (op.pool if isinstance(op, Put) else None, *op.reads):
-                    self._run(where, [], None)
-        self._pending.append((cohort, Put(pool, new.id)))
+            handle = Clients(self, self._number(), pool=True)
+            self._pending.append((cohort, Put(handle.id, new.id, lambda: None)))
+            return handle
+        self._usable(state)
+        if not state.pool:
+            raise PlacementError("put writes into population state, made by put(None, cohort, value)")
+        pool = state.id
+        for where, op in list(self._pending):  # what other cohorts still have to read from it or write into it comes first
+            if where is not cohort and pool in (op.pool if isinstance(op, Put) else None, *op.reads):
+                self._run(where, [], None)
         handle = Clients(self, pool, pool=True)
-        if state is not None:  # the old handle's end must not free the pool
-            state.id = -1
+
+        def undo() -> None:
+            state.id, state.spent = pool, None
+            handle.id, handle.spent = -1, LOST
+
+        state.id, state.spent = -1, "was replaced by put, which returned the new handle"  # its end must not free the pool
+        self._pending.append((cohort, Put(pool, new.id, undo)))
         return handle
 
     def integer(self, bound: int) -> int:
@@ -275,13 +286,16 @@ class Federation(Cohort):
         if isinstance(value, Clients):
             self._usable(value)
             if value.cohort is not cohort and not (value.id in self._values and value.cohort is self):
-                raise PlacementError(f"{fn.__qualname__} runs at another cohort than this value lives at; write S.take(value, default) first")
+                raise PlacementError(f"{fn.__qualname__} runs at another cohort than this value lives at; "
+                                     "write S.take(value, default) first")
             return Ref(value.id)
         if isinstance(value, Tensor):
-            raise PlacementError(f"{fn.__qualname__} was given a tensor of the server; write fed.broadcast(tensor), so that what it costs is counted")
+            raise PlacementError(f"{fn.__qualname__} was given a tensor of the server; write fed.broadcast(tensor), "
+                                 "so that what it costs is counted")
         if isinstance(value, np.ndarray):
             if value.shape != (cohort.size,):
-                raise PlacementError(f"an array passed to {fn.__qualname__} holds one number for each of the {cohort.size} clients; got shape {value.shape}")
+                raise PlacementError(f"an array passed to {fn.__qualname__} holds one number for each of the {cohort.size} clients; "
+                                     f"got shape {value.shape}")
             return PerClient(value)
         if isinstance(value, tuple | list):
             return tuple(self._argument(cohort, fn, v) for v in value)
@@ -317,7 +331,7 @@ class Federation(Cohort):
         return _single(reducer.sums)
 
     def _run(self, cohort: Cohort, wants: list[Clients], reducer: Reducer | None) -> None:
-        """Flush a cohort's pending operations: what nobody will read is dropped, the rest runs once. If it fails, it may be tried again."""
+        """Flush a cohort's pending operations: what nobody will read is dropped, the rest runs once."""
         needed = {v.id for v in wants} | self._alive
         ops: list[Op] = []
         rest: list[tuple[Cohort, Op]] = []
@@ -335,7 +349,12 @@ class Federation(Cohort):
         later = (self._alive - set(asked)) | {id for _, op in rest for id in op.reads} | {op.pool for _, op in rest if isinstance(op, Put)}
         made = {id for op in ops for id in op.out} | {op.pool for op in ops if isinstance(op, Put)}
         silent = reducer or Reducer(cohort.names, np.ones(cohort.size), False)
-        self.engine.flush(Flush(cohort.index, ops, values, news, asked, made & later, (self._stored | made | set(values)) - later), silent)
+        flush = Flush(cohort.index, ops, values, news, asked, made & later, (self._stored | made | set(values)) - later)
+        try:
+            self.engine.flush(flush, silent)
+        except Exception:
+            self._roll_back(cohort, ops, rest)
+            raise
         for v in wants:
             v.spent = "was averaged, and left the clients with that"
             self._alive.discard(v.id)
@@ -349,6 +368,18 @@ class Federation(Cohort):
         for phase, work in silent.works:
             with self.ledger.phase(phase):
                 self.ledger.book(work.calls, samples=work.samples)
+
+    def _roll_back(self, cohort: Cohort, ops: list[Op], rest: list[tuple[Cohort, Op]]) -> None:
+        """After a failed exchange: what it would have made is lost, what was there before is as it was."""
+        for op in reversed(ops):
+            if isinstance(op, Put):
+                op.undo()
+        made = {id for op in ops for id in op.out}
+        for handle in list(self._handles):
+            if handle.id in made:
+                handle.spent = LOST
+                self._alive.discard(handle.id)
+        self._pending = rest
 
     def _newcomers(self, id: int, cohort: Cohort) -> Index:
         """Positions in the cohort that do not hold a broadcast value yet."""

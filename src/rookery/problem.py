@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -64,7 +64,7 @@ class Problem:
         """The oracle of that name, hand-written where there is one."""
         if name not in self.ORACLES:
             raise ProblemError(f"{type(self).__name__} has no oracle {name!r}; it has {', '.join(self.ORACLES)}")
-        return self.oracles.get(name) or getattr(self, name)  # type: ignore[no-any-return]
+        return self.oracles.get(name) or getattr(self, name)
 
     def check_oracle(self, name: str, expected: Tensor, result: Tensor) -> None:
         """Compare a hand-written oracle's result with that of automatic differentiation."""
@@ -125,7 +125,8 @@ class Conditional(Problem):
             raise ProblemError("a conditional problem needs conditional samples: give it sampling=Stored(...), PerTask(...) or Normal(...)")
         inner = self.g(x, b, b.inner)
         if inner.dim() != 3:
-            raise ProblemError(f"g must return (outer, inner, p) values, one row for each pair of samples; it returned {tuple(inner.shape)}")
+            raise ProblemError("g must return (outer, inner, p) values, one row for each pair of samples; "
+                               f"it returned {tuple(inner.shape)}")
         value = self.f(inner.mean(1), b).mean()
         return value if self.h is None else value + self.h(x)
 

@@ -44,7 +44,7 @@ def value_at(number: float | Schedule, t: int) -> float:
 @lru_cache(maxsize=4096)
 def outputs(function: FunctionType) -> tuple[int, bool]:
     """The number of tensors a client function returns, from its annotation, and whether they stand in a tuple."""
-    note = function.__annotations__.get("return")
+    note: Any = function.__annotations__.get("return")
     if isinstance(note, str):
         tree = ast.parse(note, mode="eval").body
         if isinstance(tree, ast.Subscript) and ast.unparse(tree.value) in ("tuple", "Tuple"):
@@ -88,7 +88,7 @@ def check_client_function(fn: Callable[..., Any]) -> None:
                              f"can find it by name; got {getattr(fn, '__qualname__', fn)!r}")
     owner = fn.__self__
     if isinstance(owner, Program):
-        if not is_dataclass(owner) or not type(owner).__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        if not is_dataclass(owner) or not type(owner).__dataclass_params__.frozen:
             raise PlacementError(f"{type(owner).__name__} must be a frozen dataclass: write @dataclass(frozen=True) above it")
         for field in fields(owner):
             if isinstance(getattr(owner, field.name), Tensor):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -72,6 +74,6 @@ def conditional_as_compositional(p: Conditional) -> Compositional:
     return Compositional(f, g, None if h is None else (lambda x, b: h(x)), shared=False, **_common(p))
 
 
-def _common(p: Problem) -> dict[str, object]:
+def _common(p: Problem) -> dict[str, Any]:
     """What a reduction hands on unchanged."""
     return {"sampling": p.sampling, "project_x": p.project_x, "project_y": p.project_y, "model": p.model, "stochastic": p.stochastic}

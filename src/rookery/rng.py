@@ -39,6 +39,11 @@ def combine(key: Words, *parts: object) -> Words:
     return key
 
 
+def counting(count: int) -> Words:
+    """0, 1, …, count − 1 as words."""
+    return np.arange(count, dtype=np.uint64)
+
+
 def name_word(name: str) -> int:
     """A 64-bit word for a client's name: its stream follows the name, not its place in a list."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
@@ -56,12 +61,12 @@ def uniform_index(keys: Words, draws: Sequence[int] | NDArray[np.int64], size: i
     (2, 1, 3)
     """
     base = combine(keys[:, None, None], np.asarray(draws, dtype=np.uint64)[None, :, None])
-    return below(splitmix64(base + np.arange(size, dtype=np.uint64)), bound)
+    return below(splitmix64(base + counting(size)), bound)
 
 
 def permuted_index(key: Words, count: int) -> NDArray[np.int64]:
     """A permutation of `range(count)` for each key: rows ranked by their hash. Shape `(keys, count)`."""
-    return np.argsort(splitmix64(combine(key)[:, None] + np.arange(count, dtype=np.uint64)), axis=1, kind="stable")
+    return np.argsort(splitmix64(combine(key)[:, None] + counting(count)), axis=1, kind="stable")
 
 
 def normal_stream(key: int) -> np.random.Generator:

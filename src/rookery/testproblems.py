@@ -145,7 +145,7 @@ def bilevel(seed: int = 0, d: int = 3, dy: int = 2, sizes: tuple[int, ...] = SIZ
     square = root.transpose(1, 2) @ root
     data.fields["H"] = torch.eye(dy, dtype=torch.float64) + square / torch.linalg.matrix_norm(square, 2)[:, None, None]
     H, C, e, t, r = (client_means(data, lambda p, n=n: p[n].mean(0)) for n in ("H", "C", "e", "t", "r"))  # type: ignore[misc]
-    inverse = torch.linalg.inv(H)
+    inverse: Tensor = torch.linalg.inv(H)
     J = inverse @ C
 
     def g(x: Tensor, y: Tensor, b: Batch) -> Tensor:

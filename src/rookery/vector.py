@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from .errors import ModuleError, ProblemError
 
@@ -53,6 +52,10 @@ class Model:
                                   "Model(freeze_norm(module)) to keep them as constants (pretrained nets), "
                                   "Model(to_group_norm(module)) to replace them, or Model(federated_norm(module)) to sum them over clients")
         self._names = tuple(trained)
+        known = {id(p): name for name, p in trained.items()}  # a tied parameter has several places and one name
+        self._places: list[tuple[dict[str, Any], str, str]] = [
+            (layer._parameters, name, known[id(p)]) for layer in module.modules() for name, p in layer._parameters.items() if id(p) in known]
+        self._own = [slots[name] for slots, name, _ in self._places]
         self._shapes = tuple(p.shape for p in trained.values())
         self._sizes = [p.numel() for p in trained.values()]
         self.size = sum(self._sizes)
@@ -73,7 +76,17 @@ class Model:
 
     def __call__(self, x: Tensor, *inputs: Any) -> Any:
         """The module's output at parameters x, in training mode."""
-        return functional_call(self.net, self.parameters(x), inputs)
+        return self._run(self.parameters(x), inputs)
+
+    def _run(self, parameters: dict[str, Tensor], inputs: tuple[Any, ...]) -> Any:
+        """The module with other tensors in the place of its parameters. (`torch.func.functional_call` looks every name up each time.)"""
+        try:
+            for slots, name, full in self._places:
+                slots[name] = parameters[full]
+            return self.net(*inputs)
+        finally:
+            for (slots, name, _), own in zip(self._places, self._own, strict=True):
+                slots[name] = own
 
     def module(self, x: Tensor) -> nn.Module:
         """A copy of the module with x as its parameters, in inference mode: what to export."""
@@ -90,7 +103,7 @@ class Model:
         self.net.eval()
         try:
             with torch.no_grad():
-                return torch.cat([functional_call(self.net, self.parameters(x), (part,)) for part in inputs.split(batch)])
+                return torch.cat([self._run(self.parameters(x), (part,)) for part in torch.split(inputs, batch)])
         finally:
             for layer, mode in modes:
                 layer.training = mode

@@ -42,8 +42,9 @@ class Algorithm(Program):
             return
         fitting = sorted(cls.title or cls.__name__ for cls in PROGRAMS.values() if issubclass(cls, Algorithm)
                          and cls.solves is not Problem and isinstance(fed.problem, cls.solves))
-        raise AlgorithmError(f"{self.title or type(self).__name__} solves {self.solves.__name__} problems, this is {type(fed.problem).__name__}. "
-                             f"Algorithms that fit: {', '.join(fitting) or 'none'}. Reductions of one kind to another are in rookery.reductions")
+        raise AlgorithmError(f"{self.title or type(self).__name__} solves {self.solves.__name__} problems, "
+                             f"this is {type(fed.problem).__name__}. Algorithms that fit: {', '.join(fitting) or 'none'}. "
+                             "Reductions of one kind to another are in rookery.reductions")
 
 
 def positive(**numbers: Any) -> None:

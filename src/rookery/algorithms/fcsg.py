@@ -1,6 +1,6 @@
 """FCSG, FCSG-M and Acc-FCSG-M: federated conditional stochastic gradients.
 
-Wu, Sun, Hu, Zhang, Huang, "Federated conditional stochastic optimization", NeurIPS 2023, Algorithms 1 and 2.
+Wu, Sun, Hu, Li, Zhang, Huang, "Federated conditional stochastic optimization", NeurIPS 2023, Algorithms 1 and 2.
     x_t, u_t, α, β, q, b, m, B  →  x, u, lr, beta, local_steps, outer, inner, first
 
 A round is q iterations and ends with the paper's server update (lines 5–8); the new estimate at the averaged point
@@ -122,7 +122,7 @@ class AccFCSGM(FCSGM):
 
     title: ClassVar[str] = "Acc-FCSG-M"
 
-    class State(NamedTuple):  # type: ignore[assignment]
+    class State(NamedTuple):
         x: Tensor
         u: Tensor
         last: Clients | None  # x_{t−1} at each client; who was away takes x

@@ -1,7 +1,7 @@
 """FedDRO: federated compositional optimisation with a shared inner value.
 
-Khanduri, Li, Sharma, Dherin, Sharma, Hong, Varshney, "FedDRO: Federated compositional optimization for distributionally robust
-learning", 2023, Algorithm 2 and equations (7), (8).
+Khanduri, Li, Ibn Sultan, Qiang, Kliewer, Zhu, "FedDRO: Federated compositional optimization for distributionally robust learning",
+arXiv:2311.12652, Algorithm 2 and equations (7), (8).
     x_k^t, ȳ^t, η, β, I, b  →  x, y, lr, beta, local_steps, batch
 """
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from torch import Tensor
 
+from ..errors import AlgorithmError
 from ..problem import Compositional, Problem
 from .base import Algorithm, Number, positive, share, value_at
 
@@ -47,18 +48,21 @@ class FedDRO(Algorithm):
 
     def init(self, fed: Federation, x: Tensor) -> State:
         self.fits(fed)
+        if not fed.problem.shared:  # type: ignore[attr-defined]
+            raise AlgorithmError("FedDRO needs a shared inner map, g = mean_k g_k; this problem has Compositional(shared=False)")
         S = fed.cohort()
         # the paper leaves ȳ^0 open; from 0 the logarithm of the KL form would blow up
         return self.State(x, S.mean(S.map(self.start, S.broadcast(x))), None, 0)
 
     def round(self, fed: Federation, s: State) -> State:
         S, lr, beta = fed.cohort(), value_at(self.lr, s.t), value_at(self.beta, s.t)
-        X, y = S.broadcast(s.x), s.y
+        X, shared, y = S.broadcast(s.x), S.broadcast(s.y), s.y
         last = X if s.last is None else S.take(s.last, X)
         for _ in range(self.local_steps):
-            Y = S.map(self.estimate, X, last, S.broadcast(y), beta)
+            Y = S.map(self.estimate, X, last, shared, beta)
             y = S.mean(Y)
-            X, last = S.map(self.step, X, S.broadcast(y), lr, like=Y)
+            shared = S.broadcast(y)
+            X, last = S.map(self.step, X, shared, lr, like=Y)
         return self.State(fed.project_x(S.mean(X)), y, last, s.t + 1)
 
     def start(self, c: Client, x: Tensor) -> Tensor:

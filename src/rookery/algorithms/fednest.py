@@ -21,7 +21,7 @@ from .base import Algorithm, Number, positive, value_at
 
 if TYPE_CHECKING:
     from ..client import Client
-    from ..fed import Cohort, Epochs, Federation
+    from ..fed import Clients, Cohort, Epochs, Federation
 
 
 @dataclass(frozen=True)
@@ -58,16 +58,17 @@ class FedNest(Algorithm):
         return self.State(x, x.new_zeros(0) if y is None else y, 0)
 
     def round(self, fed: Federation, s: State) -> State:
-        S, x, y = fed.cohort(), s.x, s.y
+        S, X, y = fed.cohort(), fed.broadcast(s.x), s.y
         for _ in range(self.inner_rounds if y.numel() else 0):
-            y = self.fed_inn(S, x, y, value_at(self.inner_lr, s.t))
-        p = self.fed_ihgp(fed, x, y)
-        return self.State(self.fed_out(S, x, y, p, value_at(self.lr, s.t)), y, s.t + 1)
+            y = self.fed_inn(S, X, y, value_at(self.inner_lr, s.t))
+        Y = fed.broadcast(y)
+        p = self.fed_ihgp(fed, X, Y)
+        return self.State(self.fed_out(S, X, Y, p, value_at(self.lr, s.t)), y, s.t + 1)
 
     # FedInn
 
-    def fed_inn(self, S: Cohort, x: Tensor, y: Tensor, beta: float) -> Tensor:
-        X, Y = S.broadcast(x, y)
+    def fed_inn(self, S: Cohort, X: Clients, y: Tensor, beta: float) -> Tensor:
+        Y = S.broadcast(y)
         q = S.mean(S.map(self.inner_gradient, X, Y))
         Yi = S.map(self.inner_step, Y, X, Y, S.broadcast(q), beta, times=S.steps(self.local_steps, self.batch))
         return S.fed.project_y(S.mean(Yi))
@@ -81,29 +82,29 @@ class FedNest(Algorithm):
 
     # FedIHGP
 
-    def fed_ihgp(self, fed: Federation, x: Tensor, y: Tensor, terms: int | None = None) -> Tensor | None:
+    def fed_ihgp(self, fed: Federation, X: Clients, Y: Clients, terms: int | None = None) -> Tensor | None:
         """p; a fresh cohort for every term. `terms` fixes N' of the random form."""
         inverse = fed.problem.inverse  # type: ignore[attr-defined]
         if inverse == "none":
             return None
         S = fed.cohort()
-        v: Tensor = S.mean(S.map(self.outer_gradient, *S.broadcast(x, y)))
+        v: Tensor = S.mean(S.map(self.outer_gradient, X, Y))
         if inverse == "identity":
             return v
         if self.series == "random":
             p = self.terms / self.smoothness * v
             for _ in range(fed.integer(self.terms) if terms is None else terms):
-                p = self.factor(fed, x, y, p)
+                p = self.factor(fed, X, Y, p)
             return p
         p = v / self.smoothness
         for _ in range(self.terms):
-            v = self.factor(fed, x, y, v)
+            v = self.factor(fed, X, Y, v)
             p = p + v / self.smoothness
         return p
 
-    def factor(self, fed: Federation, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
+    def factor(self, fed: Federation, X: Clients, Y: Clients, p: Tensor) -> Tensor:
         S = fed.cohort()
-        return S.mean(S.map(self.hessian_step, *S.broadcast(x, y, p)))  # type: ignore[no-any-return]
+        return S.mean(S.map(self.hessian_step, X, Y, S.broadcast(p)))  # type: ignore[no-any-return]
 
     def outer_gradient(self, c: Client, x: Tensor, y: Tensor) -> Tensor:
         return c.f_y(x, y, c.draw(self.batch))
@@ -113,9 +114,8 @@ class FedNest(Algorithm):
 
     # FedOut
 
-    def fed_out(self, S: Cohort, x: Tensor, y: Tensor, p: Tensor | None, alpha: float) -> Tensor:
-        placed = S.broadcast(x, y) if p is None else S.broadcast(x, y, p)
-        X = placed[0]
+    def fed_out(self, S: Cohort, X: Clients, Y: Clients, p: Tensor | None, alpha: float) -> Tensor:
+        placed = (X, Y) if p is None else (X, Y, S.broadcast(p))
         h = S.mean(S.map(self.direct if p is None else self.indirect, *placed))
         step = self.direct_step if p is None else self.indirect_step
         Xi = S.map(step, X, S.broadcast(h), alpha, *placed, times=S.steps(self.local_steps, self.batch))

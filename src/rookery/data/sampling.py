@@ -64,9 +64,9 @@ class Draw:
                   for i, key in enumerate(self.keys)]
         return torch.from_numpy(np.stack(blocks))
 
-    def seed(self) -> int:
-        """An integer for torch's generator, when one client draws once."""
-        return int(rng.combine(self.keys[:1], self.steps[:1])[0] >> np.uint64(1))
+    def seed(self, place: int) -> int:
+        """An integer for torch's generator, for the first client and the step at `place`."""
+        return int(rng.combine(self.keys[:1], self.steps[place])[0] >> np.uint64(1))
 
 
 class Sampler(Protocol):
@@ -92,7 +92,8 @@ class _Rows:
             raise DataError(f"{type(self).__name__} draws rows without conditional samples; give the problem "
                             "sampling=Stored(...), PerTask(...) or Normal(...) to draw inner samples")
         if not draw.data.fields:
-            raise DataError(f"{type(self).__name__} draws rows, and these clients are streams without rows: give the problem sampling=Normal(...)")
+            raise DataError(f"{type(self).__name__} draws rows, and these clients are streams without rows: "
+                            "give the problem sampling=Normal(...)")
         start = draw.column(draw.data.starts)
         rows = _everything(draw) if request.outer is None else self.rows(draw, request.outer)
         return {"rows": torch.from_numpy(start + rows), "index": torch.from_numpy(rows)}
@@ -138,7 +139,7 @@ class Stratified(_Rows):
             raise DataError(f"a stratified batch of {size} needs between 1 and {size - 1} positives, not {self.positives}")
         groups, data = draw.data.groups(self.label), draw.data
         positive = np.asarray([int(groups.size[f : f + c][groups.value[f : f + c] > 0].sum())
-                               for f, c in zip(groups.first[draw.clients], groups.count[draw.clients], strict=True)])
+                               for f, c in zip(groups.first[draw.clients], groups.number[draw.clients], strict=True)])
         negative = data.sizes[draw.clients] - positive
         for client, p, n in zip(draw.clients, positive, negative, strict=True):
             if p == 0 or n == 0:
@@ -148,7 +149,8 @@ class Stratified(_Rows):
         rank = draw.below(size, np.where(np.arange(size) < self.positives, positive[:, None], negative[:, None])[:, None, :])
         rank[:, :, : self.positives] += negative[:, None, None]
         start = draw.column(data.starts)
-        return groups.order[start + rank] - start
+        rows: NDArray[np.int64] = groups.order[start + rank] - start
+        return rows
 
 
 @dataclass(frozen=True)
@@ -162,16 +164,16 @@ class PerTask:
         outer, inner = _both(self, request)
         groups, data, need = draw.data.groups(self.task), draw.data, inner + self.query
         for client in draw.clients:
-            mine = slice(groups.first[client], groups.first[client] + groups.count[client])
+            mine = slice(groups.first[client], groups.first[client] + groups.number[client])
             if groups.size[mine].min() < need:
                 small = groups.value[mine][groups.size[mine].argmin()]
                 raise DataError(f"task {small} of client {data.names[client]!r} has {groups.size[mine].min()} rows; "
                                 f"{inner} inner and {self.query} query rows need {need}")
-        group = draw.column(groups.first) + draw.below(outer, draw.column(groups.count))
+        group = draw.column(groups.first) + draw.below(outer, draw.column(groups.number))
         size = groups.size[group]
         widest = int(size.max())
         bits = rng.splitmix64(rng.combine(draw.keys[:, None, None], draw.steps[None, :, None], 1, np.arange(outer))[..., None]
-                              + np.arange(widest, dtype=np.uint64))
+                              + rng.counting(widest))
         bits[np.arange(widest) >= size[..., None]] = np.iinfo(np.uint64).max
         chosen = np.argsort(bits, axis=-1, kind="stable")[..., :need]
         rows = groups.order[groups.start[group][..., None] + chosen]

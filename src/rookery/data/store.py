@@ -61,7 +61,7 @@ class Groups(NamedTuple):
     size: NDArray[np.int64]  # rows in each group
     value: NDArray[Any]  # the field's value in each group
     first: NDArray[np.int64]  # first group of each client
-    count: NDArray[np.int64]  # groups of each client
+    number: NDArray[np.int64]  # groups of each client
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,20 +117,21 @@ class Data:
             shape = next(iter(columns.values())).shape[1:]
             for client, column in columns.items():
                 if column.shape[1:] != shape:
-                    raise DataError(f"rows of field {name!r} have shape {tuple(column.shape[1:])} at client {client!r} and {tuple(shape)} at the first one")
+                    raise DataError(f"rows of field {name!r} have shape {tuple(column.shape[1:])} at client {client!r} "
+                                    f"and {tuple(shape)} at the first one")
             joined[name] = torch.cat(list(columns.values()))
         return cls(joined, tuple(parts), np.asarray(sizes, dtype=np.int64))
 
     @classmethod
     def by_site(cls, fields: Fields, site: Sequence[Any]) -> Data:
         """From one table and the site of each row (rows are sorted by site once)."""
-        site = np.asarray(site)
-        order = np.argsort(site, kind="stable")
-        values, sizes = np.unique(site, return_counts=True)
+        owners = np.asarray(site)
+        order = np.argsort(owners, kind="stable")
+        values, sizes = np.unique(owners, return_counts=True)
         columns = {name: torch.as_tensor(column) for name, column in fields.items()}
         for name, column in columns.items():
-            if len(column) != len(site):
-                raise DataError(f"field {name!r} has {len(column)} rows, the site column {len(site)}")
+            if len(column) != len(owners):
+                raise DataError(f"field {name!r} has {len(column)} rows, the site column {len(owners)}")
         rows = torch.from_numpy(order)
         return cls({name: column[rows] for name, column in columns.items()}, tuple(str(v) for v in values), sizes.astype(np.int64))
 
@@ -184,7 +185,7 @@ class Data:
             pair = np.stack([client[order], value[order]])
             start = np.flatnonzero(np.concatenate([[True], (pair[:, 1:] != pair[:, :-1]).any(0)]))
             owner = client[order][start]
-            count = np.bincount(owner, minlength=len(self.names))
+            number = np.bincount(owner, minlength=len(self.names))
             cache[field] = Groups(order, start, np.diff(np.append(start, len(order))), value[order][start],
-                                  np.concatenate([[0], np.cumsum(count)[:-1]]), count)
+                                  np.concatenate([[0], np.cumsum(number)[:-1]]), number)
         return cache[field]

@@ -9,7 +9,7 @@ from .local import LocalEngine
 from .loop import Loop
 from .vectorised import Vectorised
 
-LARGEST = 20_000  # parameters; above it, one set of weights per client streams through memory faster client by client
+LARGEST = 300_000  # parameters; above it, one set of weights per client streams through memory faster client by client
 
 
 class Auto(LocalEngine):

@@ -79,6 +79,7 @@ class Put:
 
     pool: int
     source: int
+    undo: Callable[[], None]  # gives the handle that this replaced back, should the exchange fail
     out: tuple[int, ...] = ()
 
     @property
@@ -167,14 +168,18 @@ class Reducer:
             if value.dtype == torch.bool:
                 raise UploadError(name, "it sent true and false; return value.long() from the client function to count them")
             if self.floating and not value.is_floating_point():
-                raise UploadError(name, f"a mean needs floating-point values, it sent {value.dtype}; return value.double() from the client function")
+                raise UploadError(name, f"a mean needs floating-point values, it sent {value.dtype}; "
+                                        "return value.double() from the client function")
             if self.sums and value.shape != self.sums[i].shape:
-                raise UploadError(name, f"its upload has shape {tuple(value.shape)}, the clients before it sent {tuple(self.sums[i].shape)}; "
+                raise UploadError(name, f"its upload has shape {tuple(value.shape)}, "
+                                        f"the clients before it sent {tuple(self.sums[i].shape)}; "
                                         "a client function must return the same shape everywhere")
             if self.sums and value.dtype != self.sums[i].dtype:
-                raise UploadError(name, f"its upload is {value.dtype}, the clients before it sent {self.sums[i].dtype}; convert in the client function")
+                raise UploadError(name, f"its upload is {value.dtype}, the clients before it sent {self.sums[i].dtype}; "
+                                        "convert in the client function")
             if not bool(torch.isfinite(value.sum())) and not bool(torch.isfinite(value).all()):
-                raise UploadError(name, "its upload holds a non-finite value; nothing was averaged. Lower the learning rate, or look at this client's data")
+                raise UploadError(name, "its upload holds a non-finite value; nothing was averaged. "
+                                        "Lower the learning rate, or look at this client's data")
 
 
 def results(op: Map, value: Any) -> tuple[Tensor, ...]:
@@ -196,13 +201,13 @@ class Work(NamedTuple):
 
 def run_one(setting: Setting, op: Map, client: int, times: int, arguments: list[Any]) -> tuple[tuple[Tensor, ...], Work, Client]:
     """Run one operation at one client, plainly. Returns results, their cost, and the client object of the last repetition."""
-    drawing = Drawing(setting, client, op.phase, op.call)
+    drawing = Drawing(setting, client, op.phase, op.call, times)
     calls: Counter[str] = Counter()
     samples = 0
     c = Client(setting, times, drawing)
     before = drawing.versions()
     for step in range(times):
-        drawing.step[0] = step
+        drawing.step = step
         c = Client(setting, times, drawing)
         versions = [a._version for a in arguments if isinstance(a, Tensor)]
         out = results(op, op.fn(c, *arguments))
@@ -212,6 +217,7 @@ def run_one(setting: Setting, op: Map, client: int, times: int, arguments: list[
         calls.update(c.calls)
         samples += sum(c.samples[op.known:])
     if drawing.versions() != before:
-        raise DataError(f"{op.fn.__qualname__} at client {setting.data.names[client]!r} changed its batch in place, and a full batch is the data itself: "
+        raise DataError(f"{op.fn.__qualname__} at client {setting.data.names[client]!r} changed its batch in place, "
+                        "and a full batch is the data itself: "
                         "write batch.field.clone(), or inplace=False in the first layer, and load the data again")
     return tuple(arguments[: len(op.out)]), Work(calls, samples, len(c.requests)), c

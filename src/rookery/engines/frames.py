@@ -62,7 +62,8 @@ def unpack(frame: bytes, finite: bool = True) -> tuple[dict[str, Any], dict[int,
     except (ValueError, RecursionError) as error:
         raise FrameError(f"the header is not JSON: {error}") from None
     if not isinstance(header, dict) or type(header.get("v")) is not int or header["v"] != VERSION:
-        raise FrameError(f"protocol version {VERSION} is spoken here; the frame has {header.get('v') if isinstance(header, dict) else header!r}")
+        raise FrameError(f"protocol version {VERSION} is spoken here; "
+                         f"the frame has {header.get('v') if isinstance(header, dict) else header!r}")
     return header, _tensors(header, memoryview(body)[8 + length :], finite)
 
 

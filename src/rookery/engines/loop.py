@@ -31,8 +31,8 @@ class Loop(LocalEngine):
                     local.update(zip(op.out, out, strict=True))
                     reducer.work(op, work)
                 elif isinstance(op, Take):
-                    rows = held[op.out[0]]
-                    local[op.out[0]] = rows[position] if position in rows else read(op.default)
+                    holders = held[op.out[0]]
+                    local[op.out[0]] = holders[position] if position in holders else read(op.default)
                 else:
                     stored[op.source].append(read(op.source))
             if flush.wants:

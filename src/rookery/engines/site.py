@@ -33,6 +33,7 @@ class Site:
         self.setting, self.base, self.run, self.folder = setting, setting.problem, run, folder
         self.name = setting.data.names[0]
         self.store: dict[int, Tensor] = {}
+        self.staged: dict[int, Tensor] = {}  # what the last frame put into the population's state: kept once the server says it ended well
         self.counter = 0
         self.last: tuple[bytes, bytes] = (b"", b"")
 
@@ -56,7 +57,7 @@ class Site:
         if k != self.counter + 1:
             raise StateLost(f"state lost: frame {k} came after frame {self.counter}")
         ops, wants, free, drop = expect(header, "ops", list), numbers(header, "want"), numbers(header, "free"), numbers(header, "drop")
-        transaction = Transaction(self, set(free), tensors)
+        transaction = Transaction(self, self.staged if expect(header, "commit", bool) else {}, set(free), tensors)
         for op in ops:
             transaction.run(op)
         sent = dict(enumerate(transaction.read(id) for id in wants))
@@ -67,7 +68,8 @@ class Site:
         except FrameError as error:
             raise UploadError(self.name, str(error)) from None
         transaction.write_files()
-        self.store, self.setting, self.counter, self.last = transaction.store, transaction.setting, k, (digest, reply)
+        self.store, self.staged, self.setting = transaction.store, transaction.staged, transaction.setting
+        self.counter, self.last = k, (digest, reply)
         return reply
 
     def _reply(self, header: dict[str, Any], tensors: dict[int, Tensor]) -> bytes:
@@ -84,9 +86,10 @@ class Site:
 class Transaction:
     """One frame at work on a copy of the site's store."""
 
-    def __init__(self, site: Site, free: set[int], tensors: dict[int, Tensor]) -> None:
+    def __init__(self, site: Site, committed: dict[int, Tensor], free: set[int], tensors: dict[int, Tensor]) -> None:
         self.site, self.setting = site, site.setting
-        self.store = {id: value for id, value in site.store.items() if id not in free} | tensors
+        self.store = {id: value for id, value in (site.store | committed).items() if id not in free} | tensors
+        self.staged: dict[int, Tensor] = {}
         self.work: list[list[Any]] = []  # phase, call, oracle calls, samples, draws of each map
         self.drawn: dict[tuple[str, int], int] = {}
         self.files: dict[Path, dict[str, Tensor]] = {}
@@ -106,7 +109,7 @@ class Transaction:
                 source, default, out = natural(op, "source"), natural(op, "default"), natural(op, "out")
                 self.store[out] = self.store[source] if source in self.store else self.read(default)
             case "put":
-                self.store[natural(op, "pool")] = self.read(natural(op, "source"))
+                self.staged[natural(op, "pool")] = self.read(natural(op, "source"))
             case "finish":
                 finish = self.site.base.finish
                 if finish is None:

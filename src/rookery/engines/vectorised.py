@@ -111,7 +111,8 @@ class Vectorised(LocalEngine):
         return rows if isinstance(rows, Tensor) else torch.stack(list(rows))
 
     def _map(self, flush: Flush, op: Map, read: Callable[[int], Tensor]) -> tuple[list[Tensor], Work]:
-        arguments = [read(a.id) if isinstance(a, Ref) else torch.from_numpy(a.numbers) if isinstance(a, PerClient) else a for a in op.arguments]
+        arguments = [read(a.id) if isinstance(a, Ref) else torch.from_numpy(a.numbers) if isinstance(a, PerClient) else a
+                     for a in op.arguments]
         plan = self._plan(flush, op, arguments)
         out: list[Tensor] = []
         calls: Counter[str] = Counter()
@@ -130,15 +131,16 @@ class Vectorised(LocalEngine):
                     out = [m.new_empty((len(flush.cohort), *m.shape[1:])) for m in made]
                 for full, m in zip(out, made, strict=True):
                     if full.shape[1:] != m.shape[1:]:
-                        raise EngineError(f"{op.fn.__qualname__} returns values of a different shape at different clients; write engine=\"loop\"")
+                        raise EngineError(f"{op.fn.__qualname__} returns values of a different shape at different clients; "
+                                          'write engine="loop"')
                     full[torch.from_numpy(positions)] = m
         op.drawn[0] = len(plan.requests)  # known to later operations of the same flush
         return out, Work(calls, samples, len(plan.requests))
 
     def _plan(self, flush: Flush, op: Map, arguments: list[Any]) -> Plan:
         """Run the function plainly at one client, off the ledger, to see what it draws and calls."""
-        key = (op.fn.__func__, _Owner(op.fn.__self__), *(tuple(a.shape[1:]) if isinstance(a, Tensor) else None if isinstance(a, float) else a  # type: ignore[attr-defined]
-                                                         for a in arguments))
+        key = (op.fn.__func__, _Owner(op.fn.__self__),  # type: ignore[attr-defined]
+               *(tuple(a.shape[1:]) if isinstance(a, Tensor) else None if isinstance(a, float) else a for a in arguments))
         if key not in self.plans:
             first = [a[0] if isinstance(a, Tensor) else a for a in arguments]
             _, _, client = run_one(self.setting, op, int(flush.cohort[0]), 1, first)
@@ -165,7 +167,8 @@ class Vectorised(LocalEngine):
         selections = [sampling.select(Draw(data, clients, keys, position, steps), request)
                       for position, request in enumerate(plan.requests)] if times else []
         # a number becomes an input of the graph, so that a schedule does not trace it anew; TorchScript knows no true and false here
-        arguments = [torch.tensor(a, dtype=torch.float64) if isinstance(a, float) else int(a) if isinstance(a, bool) else a for a in arguments]
+        arguments = [torch.tensor(a, dtype=torch.float64) if isinstance(a, float) else int(a) if isinstance(a, bool) else a
+                     for a in arguments]
         for step in range(times):
             batches = [sampling.fetch(data, {name: index[:, step] for name, index in selection.items()}) for selection in selections]
             tensors = [a for a in arguments if isinstance(a, Tensor)] + [leaf for batch in batches for leaf in batch.leaves()]
@@ -182,7 +185,8 @@ class Vectorised(LocalEngine):
                 rest = list(inputs)
                 values = [rest.pop(0) if isinstance(a, Tensor) else a for a in arguments]
                 served = [batch.rebuild(rest) for batch in batches]
-                client = Client(self.setting, times, lambda position, request: self._served(op, plan, served, position, request), traced=True)
+                client = Client(self.setting, times, lambda position, request: self._served(op, plan, served, position, request),
+                                traced=True)
                 return results(op, op.fn(client, *values))
 
             plan.graphs[key] = _trace(op, one, tensors)
@@ -216,8 +220,8 @@ class _Owner:
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     """Fused normalisations, whose derivatives TorchScript cannot record, in plain operations."""
     aten = torch.ops.aten
-    return get_decompositions([aten.native_batch_norm, aten.native_batch_norm_backward, aten.native_group_norm, aten.native_group_norm_backward,
-                               aten.native_layer_norm, aten.native_layer_norm_backward])
+    return get_decompositions([aten.native_batch_norm, aten.native_batch_norm_backward, aten.native_group_norm,
+                               aten.native_group_norm_backward, aten.native_layer_norm, aten.native_layer_norm_backward])
 
 
 def _trace(op: Map, one: Callable[..., tuple[Tensor, ...]], tensors: list[Tensor]) -> Graph:
@@ -239,5 +243,6 @@ def _trace(op: Map, one: Callable[..., tuple[Tensor, ...]], tensors: list[Tensor
     except EngineError:
         raise
     except Exception as error:
-        raise EngineError(f"{op.fn.__qualname__} does not vectorise over clients ({str(error).splitlines()[0] if str(error) else type(error).__name__}); "
+        raise EngineError(f"{op.fn.__qualname__} does not vectorise over clients "
+                          f"({str(error).splitlines()[0] if str(error) else type(error).__name__}); "
                           'multiply by masks instead of indexing by a condition, or write engine="loop"') from error

@@ -16,6 +16,7 @@ from .base import Flush, Index, Map, Op, PerClient, Put, Reducer, Ref, Take, Wor
 from .frames import describe, pack, unpack
 from .site import Site, booked
 
+TRIES = 3
 FINISH = 0  # the number under which the constants of `prepare` travel
 
 
@@ -35,6 +36,7 @@ class Wire:
             self.sites = [Site(Setting(setting.problem, setting.data.part(k), setting.seed, setting.precision), self.run, self.folder)
                           for k in range(len(setting.data.names))]
             self.counters = [0] * len(self.sites)
+            self.well = [True] * len(self.sites)  # whether the last exchange a site took part in ended well everywhere
             self.held: list[set[int]] = [set() for _ in self.sites]  # what each site holds, as far as the server knows
             self.late: list[set[int]] = [set() for _ in self.sites]  # what each may forget, told with the next frame that goes there
         elif setting.constants is not None:
@@ -64,6 +66,7 @@ class Wire:
         except RookeryError:
             for k, there in reached.items():  # the flush may be tried again, so what it read stays and what it left goes
                 self.late[k] |= there
+                self.well[k] = False
             raise
         for k, held in enumerate(self.held):
             self.late[k] |= flush.free & held
@@ -92,22 +95,31 @@ class Wire:
     def _send(self, k: int, ops: list[Any], values: dict[int, Tensor], wants: list[int] | tuple[()] = (),
               made: set[int] | None = None, drop: set[int] | None = None) -> tuple[dict[str, Any], dict[int, Tensor]]:
         site, free = self.sites[k], self.late[k] & self.held[k]
-        frame = pack({"run": self.run, "k": self.counters[k] + 1, "ops": ops, "want": list(wants), "free": sorted(free), "drop": sorted(drop or ())},
-                     values)
-        reply = site.answer(frame)
-        self.frame_bytes += len(frame) + len(reply)
-        try:
-            header, tensors = unpack(reply, finite=False)  # the reducer refuses non-finite uploads, by name
-        except FrameError as error:
-            raise UploadError(site.name, str(error)) from None
+        frame = pack({"run": self.run, "k": self.counters[k] + 1, "ops": ops, "want": list(wants), "free": sorted(free),
+                      "drop": sorted(drop or ()), "commit": self.well[k]}, values)
+        header, tensors = self._exchange(site, frame)
         if "error" in header:
             raise _error(header["error"], site.name)
-        if (header.get("site"), header.get("run"), header.get("k")) != (site.name, self.run, self.counters[k] + 1) or set(tensors) != set(range(len(wants))):
+        told = (header.get("site"), header.get("run"), header.get("k"))
+        if told != (site.name, self.run, self.counters[k] + 1) or set(tensors) != set(range(len(wants))):
             raise UploadError(site.name, "its reply does not belong to the frame it was sent")
         self.counters[k] += 1
+        self.well[k] = True
         self.held[k] = (self.held[k] - free) | set(values) | ((made or set()) - (drop or set()))
         self.late[k] = set()
         return header, tensors
+
+    def _exchange(self, site: Site, frame: bytes) -> tuple[dict[str, Any], dict[int, Tensor]]:
+        """A frame and its reply; one that arrives damaged is asked for again, which the site answers from memory."""
+        for attempt in range(TRIES):
+            reply = site.answer(frame)
+            self.frame_bytes += len(frame) + len(reply)
+            try:
+                return unpack(reply, finite=False)  # the reducer refuses non-finite uploads, by name
+            except FrameError as error:
+                if attempt == TRIES - 1:
+                    raise UploadError(site.name, f"{error}, {TRIES} times over") from None
+        raise AssertionError
 
     def export(self, id: int) -> tuple[Index, list[Tensor]]:
         raise EngineError("a value at a remote site does not come to the server; use save(tag)")

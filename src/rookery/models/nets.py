@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -13,7 +15,7 @@ def mlp(*sizes: int) -> nn.Sequential:
     torch.Size([200, 784])
     """
     layers: list[nn.Module] = []
-    for a, b in zip(sizes[:-1], sizes[1:], strict=True):
+    for a, b in pairwise(sizes):
         layers += [nn.Linear(a, b), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -49,6 +51,6 @@ def resnet20(outputs: int = 10, channels: int = 3) -> nn.Sequential:
     269722
     """
     widths = [16, 16, 16, 16, 32, 32, 32, 64, 64, 64]
-    blocks = [_Block(a, b) for a, b in zip(widths[:-1], widths[1:], strict=True)]
+    blocks = [_Block(a, b) for a, b in pairwise(widths)]
     return nn.Sequential(nn.Conv2d(channels, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), *blocks,
                          nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, outputs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,17 +16,18 @@ from ..problem import Compositional
 Losses = Callable[[Tensor, Batch], Tensor]
 
 
-def kl_dro(losses: Losses, lam: float = 1.0, shift: float | None = None, **options: Any) -> Compositional:
+def kl_dro(losses: Losses, lam: float = 1.0, shift: float | None = None, least: float = 0.0, **options: Any) -> Compositional:
     """KL-regularised DRO: λ·log mean exp(ℓ/λ), the worst case of Σ p_i ℓ_i − λ·KL(p, 1/m) over the weights p.
 
     `losses(x, batch)` → one loss per row. As a composition g = mean exp(ℓ/λ − s), f = λ(log g + s), h = 0. The shift s keeps the
     exponential in range; it is agreed by `prepare` (the mean of ℓ/λ at the starting point) and fixed for the run, or given.
+    `least` is the smallest a loss can be: an estimate of g below exp(least/λ − s) is out of its range, and is floored there.
     Reference: FedDRO, equation (4), here with the factor λ, so that the value is the DRO value.
     """
     if not lam > 0:
         raise ProblemError(f"lam must be positive; got {lam}")
     s = 0.0 if shift is None else shift
-    floor = 1e-6  # FedDRO's estimate of g may leave (0, ∞); below the floor the logarithm is continued by its tangent
+    floor = math.exp(least / lam - s)  # a tracked estimate of g may leave its range; the logarithm is continued by its tangent
 
     def g(x: Tensor, b: Batch) -> Tensor:
         # beyond exp(60) the mean would overflow float32 and carry no information
@@ -43,7 +45,7 @@ def kl_dro(losses: Losses, lam: float = 1.0, shift: float | None = None, **optio
         return torch.stack([ell.sum() / lam, ell.new_tensor(float(len(ell)))])
 
     def finish(total: Tensor) -> Compositional:
-        return kl_dro(losses, lam, float(total[0] / total[1]), **options)
+        return kl_dro(losses, lam, float(total[0] / total[1]), least, **options)
 
     agreed = {} if shift is not None else {"statistics": statistics, "finish": finish}
     return Compositional(f, g, oracles={"f_gradient": f_gradient}, **agreed, **options)  # type: ignore[arg-type]

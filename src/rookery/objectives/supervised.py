@@ -22,7 +22,9 @@ def cross_entropy_losses(model: Model) -> Callable[[Tensor, Batch], Tensor]:
 def cross_entropy(model: Model, weight: Tensor | None = None, **options: Any) -> Minimization:
     """Mean cross-entropy, optionally with one weight per class (a mean of weighted losses, not divided by the batch's weights)."""
     def f(x: Tensor, b: Batch) -> Tensor:
-        losses = F.cross_entropy(model(x, b.inputs), b.labels, reduction="none")
-        return losses.mean() if weight is None else (losses * torch.index_select(weight, 0, b.labels)).mean()
+        scores = model(x, b.inputs)
+        if weight is None:
+            return F.cross_entropy(scores, b.labels)
+        return (F.cross_entropy(scores, b.labels, reduction="none") * torch.index_select(weight, 0, b.labels)).mean()
 
     return Minimization(f, model=model, **options)
