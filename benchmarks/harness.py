@@ -46,7 +46,8 @@ def compare(name: str, ours: Callable[[], object], plain: Callable[[], object], 
                 cpu[label].append(time.process_time() - c)
         middle = {label: sorted(values)[len(values) // 2] for label, values in wall.items()}
         busy = {label: sorted(values)[len(values) // 2] for label, values in cpu.items()}
-        rows.append(Row(name, count, middle["plain"] / middle["ours"], busy["plain"] / busy["ours"], goal, 1e3 * middle["ours"], 1e3 * middle["plain"], note))
+        rows.append(Row(name, count, middle["plain"] / middle["ours"], busy["plain"] / busy["ours"], goal,
+                        1e3 * middle["ours"], 1e3 * middle["plain"], note))
         print(rows[-1], flush=True)
     return rows
 

@@ -84,12 +84,13 @@ def main() -> list[Row]:
             def ours(box: list = box, fed: Federation = fed, algorithm: FCSGM = algorithm) -> None:
                 box[0] = algorithm.round(fed, box[0])
 
-            rows += compare(f"FCSG-M, invariant logistic, {clients} clients, {label}", ours, plain, goal if label == "analytic" else None, seconds=2)
+            rows += compare(f"FCSG-M, invariant logistic, {clients} clients, {label}", ours, plain,
+                            goal if label == "analytic" else None, seconds=2)
             x, u = torch.randn(D), torch.randn(D)
             by_hand = hand(x.expand(clients, D), u.expand(clients, D), b, eta)
             torch.testing.assert_close(algorithm.round(fed, algorithm.State(x, u, 1)).x, by_hand[0][0])  # both sides do the same work
-        drawn = Conditional(lambda u, xi: F.softplus(-torch.sign(xi.xi.sum(-1)) * u[:, 0]), lambda x, xi, eta: ((xi.xi[:, None] + eta.eta) @ x)[..., None], h,
-                            sampling=Normal((D,), (D,)))
+        drawn = Conditional(lambda u, xi: F.softplus(-torch.sign(xi.xi.sum(-1)) * u[:, 0]),
+                            lambda x, xi, eta: ((xi.xi[:, None] + eta.eta) @ x)[..., None], h, sampling=Normal((D,), (D,)))
         fed = Federation(drawn, data, engine="vectorised")
         box = [algorithm.init(fed, torch.zeros(D))]
 

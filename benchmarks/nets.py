@@ -55,7 +55,8 @@ def fedavg(name: str, net: nn.Module, shape: tuple[int, ...], clients: int, coho
     def ours() -> None:
         box[0] = algorithm.round(fed, box[0])
 
-    return compare(f"FedAvg, {name}, {cohort} of {clients} clients", ours, plain_round(net, inputs, labels, cohort), goal, note=fed.engine.name)
+    return compare(f"FedAvg, {name}, {cohort} of {clients} clients", ours, plain_round(net, inputs, labels, cohort), goal,
+                   note=fed.engine.name)
 
 
 def resnet_step() -> list[Row]:

@@ -1,8 +1,8 @@
 """Two objectives, one federation: mean cross-entropy by FedAvg and KL-DRO by FedDRO, on scikit-learn's digits.
 
 Ten sites hold unlike shares of the digits, and the digits 5–9 are rare in training. Cross-entropy cares for the average row,
-KL-DRO for the rows it does worst on. Both get the same data, model, batch, local steps, rounds and the same choice of step sizes,
-made on a validation part; the test part is balanced and looked at once.
+KL-DRO for the rows it does worst on; the price shows in the accuracy. Both get the same data, linear model, batch, local steps and
+rounds, and the same choice of step sizes, made on a validation part by the loss of its worst tenth; the test part is balanced.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ from rich.progress import Progress
 from rich.table import Table
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
+from torch.nn import functional as F
 
 from rookery import Data, FedAvg, FedDRO, Federation, Model
 from rookery.data import dirichlet
+from rookery.errors import UploadError
 from rookery.models import mlp
 from rookery.objectives import cross_entropy, cross_entropy_losses, kl_dro
 from rookery.run import run
 
 mpl.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402
+from matplotlib import pyplot as plt
 
-SITES, RARE, ROUNDS, STEPS, BATCH, SEEDS, GRID, LAM = 10, 0.08, 80, 5, 32, 3, (0.03, 0.1, 0.3, 1.0), 1.0
+SITES, RARE, ROUNDS, STEPS, BATCH, SEEDS, GRID, LAM = 10, 0.08, 80, 5, 32, 5, (0.1, 0.3, 1.0, 3.0), 2.0
 METHODS = {"FedAvg": "mean cross-entropy", "FedDRO": "KL-DRO"}
 COLOURS = {"FedAvg": "#7a7a7a", "FedDRO": "#1f6fb4"}
 
@@ -51,15 +53,18 @@ def data(seed: int) -> tuple[Data, tuple[torch.Tensor, torch.Tensor], tuple[torc
 
 
 def scores(model: Model, x: torch.Tensor, part: tuple[torch.Tensor, torch.Tensor]) -> dict[str, float]:
-    right = (model.predict(x, part[0]).argmax(1) == part[1]).double()
-    return {"accuracy": float(right.mean()), "worst": float(min(right[part[1] == c].mean() for c in range(10)))}
+    output = model.predict(x, part[0])
+    losses = F.cross_entropy(output, part[1], reduction="none")
+    right = (output.argmax(1) == part[1]).double()
+    return {"accuracy": float(right.mean()), "worst": float(min(right[part[1] == c].mean() for c in range(10))),
+            "tail": float(losses.sort().values[-(len(losses) // 10):].mean())}
 
 
 def train(method: str, lr: float, seed: int, part: int) -> tuple[list[dict[str, float]], Federation]:
     """One run, scored on the validation (1) or the test part (2) as it goes."""
     torch.manual_seed(seed)
     parts = data(seed)
-    model = Model(mlp(64, 32, 10))
+    model = Model(mlp(64, 10))
     problem: Any = cross_entropy(model) if method == "FedAvg" else kl_dro(cross_entropy_losses(model), LAM, model=model)
     fed = Federation(problem, parts[0], weights="samples", seed=seed)
     problem.prepare(fed, model.vector())
@@ -83,41 +88,45 @@ def main() -> None:
         for method in METHODS:
             found = {}
             for lr in GRID:
-                found[lr] = train(method, lr, 0, 1)[0][-1]["worst"]
+                try:
+                    found[lr] = train(method, lr, 0, 1)[0][-1]["tail"]
+                except UploadError:  # a client sent a non-finite value: the step is too large
+                    found[lr] = float("inf")
                 progress.advance(bar)
-            chosen[method] = max(found, key=lambda lr: found[lr])
+            chosen[method] = min(found, key=lambda lr: found[lr])
             runs[method] = []
             for seed in range(1, SEEDS + 1):
                 history, feds[method] = train(method, chosen[method], seed, 2)
                 runs[method].append(history)
                 progress.advance(bar)
 
-    table = Table(title=f"Digits over {SITES} unlike sites, classes 5–9 kept at {RARE:.0%}; test part balanced, {SEEDS} seeds")
-    for column in ("method", "objective", "step size", "accuracy", "worst class", "exchanges", "MB sent"):
+    table = Table(title=f"Digits over {SITES} unlike sites, classes 5–9 kept at {RARE:.0%}; balanced test part, {SEEDS} seeds")
+    for column in ("method", "objective", "step size", "worst tenth's loss", "accuracy", "worst class", "exchanges", "MB sent"):
         table.add_column(column, justify="left" if column in ("method", "objective") else "right")
     rows = []
     for method, objective in METHODS.items():
-        last = {key: np.asarray([h[-1][key] for h in runs[method]]) for key in ("accuracy", "worst", "exchanges", "bytes")}
-        rows.append({"method": method, "objective": objective, "lr": chosen[method], **{f"{k}": v.tolist() for k, v in last.items()}})
-        table.add_row(method, objective, f"{chosen[method]:g}", f"{last['accuracy'].mean():.3f} ± {last['accuracy'].std():.3f}",
-                      f"{last['worst'].mean():.3f} ± {last['worst'].std():.3f}", f"{last['exchanges'].mean():.0f}", f"{last['bytes'].mean() / 1e6:.1f}")
+        last = {key: np.asarray([h[-1][key] for h in runs[method]]) for key in ("tail", "accuracy", "worst", "exchanges", "bytes")}
+        rows.append({"method": method, "objective": objective, "lr": chosen[method], **{key: v.tolist() for key, v in last.items()}})
+        spread = [f"{last[key].mean():.3f} ± {last[key].std():.3f}" for key in ("tail", "accuracy", "worst")]
+        table.add_row(method, objective, f"{chosen[method]:g}", *spread,
+                      f"{last['exchanges'].mean():.0f}", f"{last['bytes'].mean() / 1e6:.1f}")
     console.print(table)
     (out / "results.json").write_text(json.dumps(rows, indent=1))
 
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True)
-    for axis, key, title in zip(axes, ("accuracy", "worst"), ("all classes", "worst class"), strict=True):
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6))
+    for axis, key, title in zip(axes, ("tail", "accuracy"), ("Loss of the worst tenth of the test rows", "Test accuracy"), strict=True):
         for method, colour in COLOURS.items():
             rounds = [row["round"] for row in runs[method][0]]
             values = np.asarray([[row[key] for row in h] for h in runs[method]])
             axis.plot(rounds, values.mean(0), color=colour, lw=2, label=f"{method}, {METHODS[method]}")
             axis.fill_between(rounds, values.min(0), values.max(0), color=colour, alpha=0.18, lw=0)
-        axis.set(title=f"Test accuracy, {title}", xlabel="round", ylim=(0, 1))
+        axis.set(title=title, xlabel="round")
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0].legend(frameon=False, loc="lower right")
+    axes[1].legend(frameon=False, loc="lower right")
     figure.tight_layout()
-    figure.savefig(out / "accuracy.png", dpi=130)
-    console.print(f"engine {feds['FedDRO'].engine.name}; plot: {out / 'accuracy.png'}, numbers: {out / 'results.json'}")
+    figure.savefig(out / "curves.png", dpi=130)
+    console.print(f"engine {feds['FedDRO'].engine.name}; plot: {out / 'curves.png'}, numbers: {out / 'results.json'}")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,8 @@ class Model:
         self._names = tuple(trained)
         known = {id(p): name for name, p in trained.items()}  # a tied parameter has several places and one name
         self._places: list[tuple[dict[str, Any], str, str]] = [
-            (layer._parameters, name, known[id(p)]) for layer in module.modules() for name, p in layer._parameters.items() if id(p) in known]
+            (layer._parameters, name, known[id(p)])
+            for layer in module.modules() for name, p in layer._parameters.items() if id(p) in known]
         self._own = [slots[name] for slots, name, _ in self._places]
         self._shapes = tuple(p.shape for p in trained.values())
         self._sizes = [p.numel() for p in trained.values()]
@@ -71,8 +72,8 @@ class Model:
         """Views of x in the module's shapes. Coordinates beyond `size` are left to the caller."""
         if x.dim() != 1 or len(x) < self.size:
             raise ModuleError(f"this module has {self.size} trainable parameters; the vector has shape {tuple(x.shape)}")
-        return {name: part.view(shape) for name, part, shape
-                in zip(self._names, torch.split(x[: self.size], self._sizes), self._shapes, strict=True)}
+        own = x if len(x) == self.size else x[: self.size]  # the derivative of a slice would fill another vector
+        return {name: part.view(shape) for name, part, shape in zip(self._names, torch.split(own, self._sizes), self._shapes, strict=True)}
 
     def __call__(self, x: Tensor, *inputs: Any) -> Any:
         """The module's output at parameters x, in training mode."""

@@ -22,7 +22,8 @@ def dirichlet(labels: Sequence[Any] | NDArray[Any], sites: int, alpha: float, se
     """
     labels = np.asarray(labels)
     if not alpha > 0 or sites < 1 or least * sites > len(labels):
-        raise DataError(f"alpha must be positive and {sites} sites of at least {least} rows must fit into {len(labels)} rows; alpha is {alpha}")
+        raise DataError(f"alpha must be positive and {sites} sites of at least {least} rows must fit into {len(labels)} rows; "
+                        f"alpha is {alpha}")
     r = np.random.default_rng(seed)
     for _ in range(1000):
         site = np.empty(len(labels), dtype=np.int64)

@@ -1,0 +1,15 @@
+"""All benchmarks, one after the other. `python benchmarks/run.py` or `make bench`; leave the machine alone meanwhile."""
+
+from __future__ import annotations
+
+import invariant_logistic
+import nets
+import population
+from harness import load
+
+if __name__ == "__main__":
+    print(load())
+    invariant_logistic.main()
+    nets.main()
+    population.main()
+    print(load())
