@@ -504,7 +504,7 @@ def flip(moment: Moment, draw: Draw) -> bytes:
 
 
 def truncate(moment: Moment, draw: Draw) -> bytes:
-    return moment.frame[draw(st.integers(0, 60)):] if draw(st.booleans()) else moment.frame[: draw(st.integers(0, len(moment.frame) - 1))]
+    return moment.frame[draw(st.integers(1, 60)):] if draw(st.booleans()) else moment.frame[: draw(st.integers(0, len(moment.frame) - 1))]
 
 
 def extend(moment: Moment, draw: Draw) -> bytes:

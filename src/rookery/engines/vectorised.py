@@ -237,12 +237,21 @@ def _trace(op: Map, one: Callable[..., tuple[Tensor, ...]], tensors: list[Tensor
                     node.replace_all_uses_with(node.args[0])
             graph.graph.eliminate_dead_code()
             graph.recompile()
-            traced: Graph = torch.jit.trace(graph, tuple(tensors), check_trace=False)  # type: ignore[no-untyped-call]
-            traced(*tensors)  # what TorchScript cannot run must show here, where another engine can still take over
-            return traced
+            return _script(graph, tensors)
     except EngineError:
         raise
     except Exception as error:
         raise EngineError(f"{op.fn.__qualname__} does not vectorise over clients "
                           f"({str(error).splitlines()[0] if str(error) else type(error).__name__}); "
                           'multiply by masks instead of indexing by a condition, or write engine="loop"') from error
+
+
+def _script(graph: Graph, tensors: list[Tensor]) -> Graph:
+    """The graph as TorchScript, which replays it without Python; where TorchScript cannot, the graph itself."""
+    try:
+        traced: Graph = torch.jit.trace(graph, tuple(tensors), check_trace=False)  # type: ignore[no-untyped-call]
+        traced(*tensors)  # what it cannot run shows here
+        return traced
+    except (RuntimeError, NotImplementedError, AttributeError):
+        graph(*tensors)
+        return graph
