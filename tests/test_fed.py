@@ -743,8 +743,8 @@ def test_unread_work_at_past_cohorts_does_not_pile_up() -> None:
         S = fed.cohort()
         S.map(work.increment, S.broadcast(ones()))
         fed.mean(fed.broadcast(ones()))
-    assert len(fed._pending) <= 1
-    assert len(fed._values) <= 2
+    assert len(fed.tape.pending) <= 1
+    assert len(fed.tape.values) <= 2
 
 
 def test_a_phase_ends_with_its_block() -> None:

@@ -19,6 +19,7 @@ from rookery import (
     Conditional,
     Data,
     FedAvg,
+    FedDRO,
     Federation,
     FedNest,
     Minimax,
@@ -44,8 +45,8 @@ def difference(fn: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 def curved(rows: int = 4) -> Batch:
     r = torch.Generator().manual_seed(3)
-    return Batch({"a": torch.randn(rows, 3, generator=r, dtype=torch.float64), "b": torch.randn(rows, generator=r, dtype=torch.float64)}, None,
-                 Batch({"eta": torch.randn(rows, 5, 3, generator=r, dtype=torch.float64)}))
+    a, b, eta = (torch.randn(shape, generator=r, dtype=torch.float64) for shape in ((rows, 3), (rows,), (rows, 5, 3)))
+    return Batch({"a": a, "b": b}, None, Batch({"eta": eta}))
 
 
 def plain(x: Tensor, b: Batch) -> Tensor:
@@ -62,7 +63,7 @@ def pair(x: Tensor, y: Tensor, b: Batch) -> Tensor:
 
 B, X, Y, V = curved(), torch.tensor([0.3, -0.7, 0.2], dtype=torch.float64), torch.tensor([0.4, -0.3], dtype=torch.float64), \
     torch.tensor([1.3, -0.6], dtype=torch.float64)
-MINIMIZATION, MINIMAX, BILEVEL = Minimization(plain), Minimax(pair), Bilevel(lambda x, y, b: pair(y, x, b) if len(x) == 2 else pair(x, y, b), pair)
+MINIMIZATION, MINIMAX, BILEVEL = Minimization(plain), Minimax(pair), Bilevel(pair, pair)
 CONDITIONAL = Conditional(lambda u, xi: torch.log(torch.cosh(u[:, 0] - xi.b)), lambda x, xi, eta: torch.tanh(eta.eta @ x)[..., None],
                           lambda x: x.pow(4).sum())
 COMPOSITIONAL = Compositional(lambda z: torch.log(1 + z.square().sum()), inner, plain)
@@ -118,9 +119,8 @@ def test_a_conditional_problem_whose_inner_value_ignores_xi_is_a_local_compositi
     assert reduced.h is not None
     value = reduced.f_value(reduced.g(X, B), B) + reduced.h(X, B)
     torch.testing.assert_close(value, p.value(X, B))
+    fed = Federation(reduced, Data.from_parts({"a": B.fields}))
     with pytest.raises(AlgorithmError, match="shared"):
-        from rookery import FedDRO
-        fed = Federation(reduced, Data.from_parts({"a": B.fields}))
         FedDRO(0.1).init(fed, X)
 
 

@@ -4,10 +4,11 @@ from .algorithms import FCSG, FCSGM, SCAFFOLD, AccFCSGM, Algorithm, FedAvg, FedD
 from .autodiff import cross, grad, hvp, vjp
 from .data import Batch, Data
 from .errors import RookeryError
-from .fed import Clients, Cohort, Epochs, Federation
+from .fed import Cohort, Epochs, Federation
 from .problem import Bilevel, Compositional, CompositionalMinimax, Conditional, Minimax, Minimization, Problem
 from .program import Program, Schedule
 from .reductions import as_bilevel, conditional_as_compositional
+from .tape import Clients
 from .vector import Model, ball, box, simplex
 
 __version__ = "0.1.0"

@@ -18,7 +18,8 @@ from .algorithms.base import Algorithm
 from .engines.frames import describe
 from .engines.wire import Wire
 from .errors import CheckpointError, FrameError
-from .fed import Clients, Cohort, Federation
+from .fed import Cohort, Federation
+from .tape import Clients
 
 FORMAT = "rookery-1"
 
@@ -29,7 +30,7 @@ def save(path: Path | str, algorithm: Algorithm, fed: Federation, state: Any) ->
     On a remote engine each site keeps its own values, under a tag that the file records.
     """
     path = Path(path)
-    fed._finish_pending()
+    fed.tape.finish()
     tensors: dict[str, Tensor] = {}
     fields: dict[str, Any] = {}
     for name, value in state._asdict().items():
@@ -54,7 +55,7 @@ def save(path: Path | str, algorithm: Algorithm, fed: Federation, state: Any) ->
     if fed.setting.constants is not None:
         tensors["rookery.constants"] = fed.setting.constants
     header = {"format": FORMAT, "run": fingerprint(algorithm, fed), "fields": fields, "counters": fed.counters,
-              "numbers": fed._numbers, "ledger": fed.ledger.to_json(), "tag": tag}
+              "numbers": fed.tape.numbers, "ledger": fed.ledger.to_json(), "tag": tag}
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     save_file(tensors, aside, metadata={"rookery": json.dumps(header)})
     with open(aside, "rb") as file:
@@ -73,7 +74,7 @@ def load(path: Path | str, algorithm: Algorithm, fed: Federation) -> Any:
         assert fed.problem.finish is not None
         fed.use(fed.problem.finish(constants), constants)
     fed.counters = dict(header["counters"])
-    fed._numbers = header["numbers"]
+    fed.tape.numbers = header["numbers"]
     fed.ledger.load(header["ledger"])
     if isinstance(fed.engine, Wire):
         fed.engine.load(header["tag"], [note["id"] for note in header["fields"].values() if isinstance(note, dict)])
@@ -89,7 +90,7 @@ def load(path: Path | str, algorithm: Algorithm, fed: Federation) -> Any:
                 cohort = cohorts.setdefault(index, Cohort(fed, np.asarray(index)))
             if not isinstance(fed.engine, Wire):
                 fed.engine.restore(note["id"], tensors[f"{name}.clients"].numpy(), list(tensors[f"{name}.rows"]), note["pool"])
-            fed._stored.add(note["id"])
+            fed.tape.stored.add(note["id"])
             values[name] = Clients(cohort, note["id"], pool=note["pool"])
         else:
             values[name] = note

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
-from weakref import WeakSet
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,11 +17,12 @@ from . import rng
 from .client import Setting
 from .data.store import Data
 from .engines import choose
-from .engines.base import Engine, Flush, Index, Map, Op, PerClient, Put, Reducer, Ref, Take
+from .engines.base import Engine, Index, Map, Put, Reducer, Take
 from .errors import AlgorithmError, PlacementError, WeightError
 from .ledger import PHASES, Ledger
 from .problem import Problem
 from .program import Program, check_client_function, outputs
+from .tape import Clients, Tape
 
 
 @dataclass(frozen=True)
@@ -29,37 +30,6 @@ class Epochs(Program):
     """Local work in passes over the client's own rows instead of steps: `local_steps=Epochs(5)`."""
 
     number: float
-
-
-LOST = "was lost with an exchange that failed; go on from the state before it"
-
-
-class Clients:
-    """A value that lives at the clients: no arithmetic, no reading. `map` works on it, `mean` brings it to the server."""
-
-    __slots__ = ("__weakref__", "_fed", "call", "cohort", "id", "pool", "spent")
-
-    def __init__(self, cohort: Cohort, id: int, call: Map | None = None, pool: bool = False) -> None:
-        self.cohort, self.id, self.call, self.pool = cohort, id, call, pool
-        self.spent: str | None = None
-        self._fed = cohort.fed
-        self._fed._alive.add(id)
-        self._fed._handles.add(self)
-
-    def __del__(self) -> None:
-        self._fed._alive.discard(self.id)
-
-    def __repr__(self) -> str:
-        return f"Clients({self.cohort.size} values at the clients)"
-
-    def _refuse(self: object, /, *_: object, **__: object) -> NoReturn:
-        raise PlacementError("a value at the clients cannot be used at the server or mixed with a server value: compute with it inside "
-                             "fed.map(self.method, value), or bring it over with fed.mean(value)")
-
-    __torch_function__: classmethod[Any, ..., NoReturn] = classmethod(_refuse)
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = _refuse
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
-    __getitem__ = __len__ = __iter__ = __float__ = __int__ = __bool__ = __array__ = _refuse
 
 
 class Cohort:
@@ -78,7 +48,7 @@ class Cohort:
 
     def broadcast(self, *values: Tensor) -> Any:
         """Server → clients. One handle per tensor; it costs when it is first used, and only at clients that lack it."""
-        return _single([self.fed._place(self, value) for value in values])
+        return _single([self.fed.tape.place(self, value) for value in values])
 
     def map(self, fn: Callable[..., Any], *placed: Any, times: int | Index = 1, like: Clients | None = None) -> Any:
         """Run `fn(client, *values)` at each client; nothing crosses the network, and nothing runs before a mean asks for it.
@@ -90,7 +60,7 @@ class Cohort:
         check_client_function(fn)
         fed = self.fed
         count, several = outputs(fn.__func__)  # type: ignore[attr-defined]
-        arguments = tuple(fed._argument(self, fn, a) for a in placed)
+        arguments = tuple(fed.tape.argument(self, fn, a) for a in placed)
         if isinstance(times, np.integer):
             times = int(times)
         if isinstance(times, np.ndarray) and times.shape != (self.size,):
@@ -104,9 +74,9 @@ class Cohort:
             if like.call is None:
                 raise PlacementError("like= takes a value made by map; this one was broadcast or taken")
             call, phase = like.call.call, like.call.phase
-        out = tuple(fed._number() for _ in range(count))
+        out = tuple(fed.tape.number() for _ in range(count))
         op = Map(fn, arguments, out, times, phase, call, None if like is None else like.call)
-        fed._pending.append((self, op))
+        fed.tape.pending.append((self, op))
         handles = [Clients(self, id, op) for id in out]
         return tuple(handles) if several else handles[0]
 
@@ -126,14 +96,14 @@ class Cohort:
         fed = self.fed
         if state.cohort is self and not state.pool:
             return state
-        fed._usable(state)
-        if state.id in fed._values:
+        fed.tape.usable(state)
+        if state.id in fed.tape.values:
             raise PlacementError("take moves what clients made themselves; this value is the server's: broadcast it to the cohort")
         if default.cohort is not self:
             raise PlacementError("the default of take must be placed at the same cohort: write S.take(state, S.broadcast(value))")
-        fed._settle(state)
-        op = Take(state.id, default.id, (fed._number(),))
-        fed._pending.append((self, op))
+        fed.tape.settle(state)
+        op = Take(state.id, default.id, (fed.tape.number(),))
+        fed.tape.pending.append((self, op))
         return Clients(self, op.out[0])
 
     def steps(self, local_steps: int | Epochs, batch: int | None) -> int | Index:
@@ -167,13 +137,7 @@ class Federation(Cohort):
         if not 0 <= seed < 2**63:
             raise AlgorithmError(f"a seed lies between 0 and 2**63 - 1; got {seed}")
         self.setting = Setting(problem, self.data, seed, precision)
-        self._alive: set[int] = set()
-        self._handles: WeakSet[Clients] = WeakSet()
-        self._values: dict[int, Tensor] = {}
-        self._delivered: dict[int, Index] = {}
-        self._stored: set[int] = set()
-        self._pending: list[tuple[Cohort, Op]] = []
-        self._numbers = 0
+        self.tape = Tape(self.ledger)
         self.counters = dict.fromkeys((*PHASES, *(f"server:{p}" for p in PHASES)), 0)
         self.engine = choose(engine)
         self.engine.start(self.setting)
@@ -188,7 +152,7 @@ class Federation(Cohort):
 
     def use(self, problem: Problem, constants: Tensor | None = None) -> None:
         """Go on with another problem over the same data (`prepare` does, with the constants that finished it)."""
-        self._finish_pending()
+        self.tape.finish()
         if constants is not None:
             with self.phase("setup"):
                 self.ledger.book(floats_down=constants.numel() * self.size, bytes_down=constants.nbytes * self.size)
@@ -207,29 +171,14 @@ class Federation(Cohort):
 
     def put(self, state: Clients | None, cohort: Cohort, new: Clients) -> Clients:
         """Write a cohort's values into the population's state (None: an empty one). The old handle is spent."""
-        self._usable(new)
+        self.tape.usable(new)
         if new.cohort is not cohort:
             raise PlacementError("put writes the values of the cohort it names; these live at another one")
         if state is None:
-            handle = Clients(self, self._number(), pool=True)
-            self._pending.append((cohort, Put(handle.id, new.id, lambda: None)))
+            handle = Clients(self, self.tape.number(), pool=True)
+            self.tape.pending.append((cohort, Put(handle.id, new.id, lambda: None)))
             return handle
-        self._usable(state)
-        if not state.pool:
-            raise PlacementError("put writes into population state, made by put(None, cohort, value)")
-        pool = state.id
-        for where, op in list(self._pending):  # what other cohorts still have to read from it or write into it comes first
-            if where is not cohort and pool in (op.pool if isinstance(op, Put) else None, *op.reads):
-                self._run(where, [], None)
-        handle = Clients(self, pool, pool=True)
-
-        def undo() -> None:
-            state.id, state.spent = pool, None
-            handle.id, handle.spent = -1, LOST
-
-        state.id, state.spent = -1, "was replaced by put, which returned the new handle"  # its end must not free the pool
-        self._pending.append((cohort, Put(pool, new.id, undo)))
-        return handle
+        return self.tape.put(state, cohort, new, self)
 
     def integer(self, bound: int) -> int:
         """A random integer in [0, bound) at the server, from the same seed."""
@@ -250,16 +199,10 @@ class Federation(Cohort):
 
     # below: bookkeeping
 
-    @property
+    @cached_property
     def _canonical(self) -> Index:
         """Clients in the order of their names' words, so that a cohort does not depend on the order they were given in."""
-        if "canonical" not in self.__dict__:
-            self.__dict__["canonical"] = np.argsort(self.data.words, kind="stable")
-        return self.__dict__["canonical"]  # type: ignore[no-any-return]
-
-    def _number(self) -> int:
-        self._numbers += 1
-        return self._numbers
+        return np.argsort(self.data.words, kind="stable")
 
     def _next_call(self) -> int:
         self.counters[self.ledger.current] += 1
@@ -270,123 +213,20 @@ class Federation(Cohort):
         return int(rng.combine(rng.words(rng.name_word("server")), self.setting.seed, rng.name_word(self.ledger.current),
                                self.counters[f"server:{self.ledger.current}"])[0])
 
-    def _place(self, cohort: Cohort, value: Tensor) -> Clients:
-        if not isinstance(value, Tensor):
-            what = "a value already at the clients" if isinstance(value, Clients) else type(value).__name__
-            raise PlacementError(f"broadcast takes tensors at the server; got {what}")
-        handle = Clients(cohort, self._number())
-        self._values[handle.id] = value.detach().clone()  # what the server does with its tensor later is its own affair
-        return handle
-
-    def _usable(self, value: Clients) -> None:
-        if value.spent:
-            raise PlacementError(f"this value {value.spent}; to keep a copy at the clients, return it twice from the client function")
-
-    def _argument(self, cohort: Cohort, fn: Callable[..., Any], value: Any) -> Any:
-        if isinstance(value, Clients):
-            self._usable(value)
-            if value.cohort is not cohort and not (value.id in self._values and value.cohort is self):
-                raise PlacementError(f"{fn.__qualname__} runs at another cohort than this value lives at; "
-                                     "write S.take(value, default) first")
-            return Ref(value.id)
-        if isinstance(value, Tensor):
-            raise PlacementError(f"{fn.__qualname__} was given a tensor of the server; write fed.broadcast(tensor), "
-                                 "so that what it costs is counted")
-        if isinstance(value, np.ndarray):
-            if value.shape != (cohort.size,):
-                raise PlacementError(f"an array passed to {fn.__qualname__} holds one number for each of the {cohort.size} clients; "
-                                     f"got shape {value.shape}")
-            return PerClient(value)
-        if isinstance(value, tuple | list):
-            return tuple(self._argument(cohort, fn, v) for v in value)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise PlacementError(f"{fn.__qualname__} was given {value}; a number that goes to the clients must be finite")
-        if value is not None and not isinstance(value, bool | int | float | str):
-            raise PlacementError(f"{fn.__qualname__} takes values at the clients, numbers and texts; got {type(value).__name__}")
-        return value
-
-    def _settle(self, state: Clients) -> None:
-        """Run what still has to write `state`, without an upload."""
-        for cohort, op in list(self._pending):
-            if state.id in op.out or (isinstance(op, Put) and op.pool == state.id):
-                self._run(cohort, [], None)
-
-    def _finish_pending(self) -> None:
-        while self._pending:
-            self._run(self._pending[0][0], [], None)
-
     def _bring(self, cohort: Cohort, values: tuple[Clients, ...], weights: np.ndarray, floating: bool) -> Any:
         if not values:
             raise PlacementError("mean and sum need at least one value at the clients")
         for value in values:
             if not isinstance(value, Clients):
                 raise PlacementError(f"mean and sum take values at the clients; got {type(value).__name__}, which is at the server already")
-            self._usable(value)
+            self.tape.usable(value)
             if value.cohort is not cohort:
                 raise PlacementError("a mean is taken over the cohort its values live at; use that cohort's mean")
         reducer = Reducer(cohort.names, weights, floating)
-        self._run(cohort, list(values), reducer)
+        self.tape.run(cohort, list(values), reducer)
         self.ledger.book(exchanges=1, floats_up=sum(s.numel() for s in reducer.sums) * cohort.size,
                          bytes_up=sum(s.nbytes for s in reducer.sums) * cohort.size)
         return _single(reducer.sums)
-
-    def _run(self, cohort: Cohort, wants: list[Clients], reducer: Reducer | None) -> None:
-        """Flush a cohort's pending operations: what nobody will read is dropped, the rest runs once."""
-        needed = {v.id for v in wants} | self._alive
-        ops: list[Op] = []
-        rest: list[tuple[Cohort, Op]] = []
-        for where, op in reversed(self._pending):
-            if isinstance(op, Put) or needed.intersection(op.out):
-                needed.update(op.reads)
-                if where is cohort:
-                    ops.insert(0, op)
-                else:
-                    rest.insert(0, (where, op))
-        asked = [v.id for v in wants]
-        read = {id for op in ops for id in op.reads} | set(asked)
-        values = {id: self._values[id] for id in read if id in self._values}
-        news = {id: self._newcomers(id, cohort) for id in values}
-        later = (self._alive - set(asked)) | {id for _, op in rest for id in op.reads} | {op.pool for _, op in rest if isinstance(op, Put)}
-        made = {id for op in ops for id in op.out} | {op.pool for op in ops if isinstance(op, Put)}
-        silent = reducer or Reducer(cohort.names, np.ones(cohort.size), False)
-        flush = Flush(cohort.index, ops, values, news, asked, made & later, (self._stored | made | set(values)) - later)
-        try:
-            self.engine.flush(flush, silent)
-        except Exception:
-            self._roll_back(cohort, ops, rest)
-            raise
-        for v in wants:
-            v.spent = "was averaged, and left the clients with that"
-            self._alive.discard(v.id)
-        self._pending = rest
-        self._stored = (self._stored | made | set(values)) & later
-        for id, who in news.items():
-            self._delivered[id] = np.union1d(self._delivered[id], cohort.index[who]) if id in self._delivered else cohort.index
-            self.ledger.book(floats_down=values[id].numel() * len(who), bytes_down=values[id].nbytes * len(who))
-        self._values = {id: v for id, v in self._values.items() if id in later}
-        self._delivered = {id: who for id, who in self._delivered.items() if id in self._values}
-        for phase, work in silent.works:
-            with self.ledger.phase(phase):
-                self.ledger.book(work.calls, samples=work.samples)
-
-    def _roll_back(self, cohort: Cohort, ops: list[Op], rest: list[tuple[Cohort, Op]]) -> None:
-        """After a failed exchange: what it would have made is lost, what was there before is as it was."""
-        for op in reversed(ops):
-            if isinstance(op, Put):
-                op.undo()
-        made = {id for op in ops for id in op.out}
-        for handle in list(self._handles):
-            if handle.id in made:
-                handle.spent = LOST
-                self._alive.discard(handle.id)
-        self._pending = rest
-
-    def _newcomers(self, id: int, cohort: Cohort) -> Index:
-        """Positions in the cohort that do not hold a broadcast value yet."""
-        if id not in self._delivered:
-            return np.arange(cohort.size)
-        return np.flatnonzero(~np.isin(cohort.index, self._delivered[id]))
-
 
 def _single(values: Sequence[Any]) -> Any:
     return values[0] if len(values) == 1 else tuple(values)

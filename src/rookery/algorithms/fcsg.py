@@ -19,7 +19,8 @@ from .base import Algorithm, Number, positive, share, value_at
 
 if TYPE_CHECKING:
     from ..client import Client
-    from ..fed import Clients, Federation
+    from ..fed import Federation
+    from ..tape import Clients
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from .base import Algorithm, Number, positive, value_at
 
 if TYPE_CHECKING:
     from ..client import Client
-    from ..fed import Clients, Cohort, Epochs, Federation
+    from ..fed import Cohort, Epochs, Federation
+    from ..tape import Clients
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from .base import Algorithm, Number, positive, value_at
 
 if TYPE_CHECKING:
     from ..client import Client
-    from ..fed import Clients, Epochs, Federation
+    from ..fed import Epochs, Federation
+    from ..tape import Clients
 
 
 @dataclass(frozen=True)
