@@ -25,10 +25,9 @@ from torch.nn import functional as F
 
 from rookery import Data, FedAvg, FedDRO, Federation, Model
 from rookery.data import dirichlet
-from rookery.errors import UploadError
 from rookery.models import mlp
 from rookery.objectives import cross_entropy, cross_entropy_losses, kl_dro
-from rookery.run import run
+from rookery.run import Run, run
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -60,7 +59,7 @@ def scores(model: Model, x: torch.Tensor, part: tuple[torch.Tensor, torch.Tensor
             "tail": float(losses.sort().values[-(len(losses) // 10):].mean())}
 
 
-def train(method: str, lr: float, seed: int, part: int) -> tuple[list[dict[str, float]], Federation]:
+def train(method: str, lr: float, seed: int, part: int) -> tuple[Run, Federation]:
     """One run, scored on the validation (1) or the test part (2) as it goes."""
     torch.manual_seed(seed)
     parts = data(seed)
@@ -70,8 +69,8 @@ def train(method: str, lr: float, seed: int, part: int) -> tuple[list[dict[str, 
     problem.prepare(fed, model.vector())
     algorithm: Any = FedAvg(lr, STEPS, BATCH) if method == "FedAvg" else FedDRO(lr, 0.5, STEPS, BATCH)
     state = algorithm.init(fed, model.vector())
-    _, history = run(algorithm, fed, state, ROUNDS, lambda s: scores(model, s.x, parts[part]), every=4)  # type: ignore[arg-type]
-    return history, fed
+    result = run(algorithm, fed, state, ROUNDS, lambda s: scores(model, s.x, parts[part]), every=4)  # type: ignore[arg-type]
+    return result, fed
 
 
 def main() -> None:
@@ -88,16 +87,14 @@ def main() -> None:
         for method in METHODS:
             found = {}
             for lr in GRID:
-                try:
-                    found[lr] = train(method, lr, 0, 1)[0][-1]["tail"]
-                except UploadError:  # a client sent a non-finite value: the step is too large
-                    found[lr] = float("inf")
+                tried = train(method, lr, 0, 1)[0]
+                found[lr] = tried.history[-1]["tail"] if tried.reason == "rounds" else float("inf")
                 progress.advance(bar)
             chosen[method] = min(found, key=lambda lr: found[lr])
             runs[method] = []
             for seed in range(1, SEEDS + 1):
-                history, feds[method] = train(method, chosen[method], seed, 2)
-                runs[method].append(history)
+                done, feds[method] = train(method, chosen[method], seed, 2)
+                runs[method].append(done.history)
                 progress.advance(bar)
 
     table = Table(title=f"Digits over {SITES} unlike sites, classes 5–9 kept at {RARE:.0%}; balanced test part, {SEEDS} seeds")

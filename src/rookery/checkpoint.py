@@ -24,8 +24,8 @@ from .tape import Clients
 FORMAT = "rookery-1"
 
 
-def save(path: Path | str, algorithm: Algorithm, fed: Federation, state: Any) -> None:
-    """Write `state`, the counters behind the random draws, and the ledger.
+def save(path: Path | str, algorithm: Algorithm, fed: Federation, state: Any, extra: dict[str, Any] | None = None) -> None:
+    """Write `state`, the counters behind the random draws, the ledger, and what else the caller wants back (JSON, see `extra`).
 
     On a remote engine each site keeps its own values, under a tag that the file records.
     """
@@ -55,7 +55,7 @@ def save(path: Path | str, algorithm: Algorithm, fed: Federation, state: Any) ->
     if fed.setting.constants is not None:
         tensors["rookery.constants"] = fed.setting.constants
     header = {"format": FORMAT, "run": fingerprint(algorithm, fed), "fields": fields, "counters": fed.counters,
-              "numbers": fed.tape.numbers, "ledger": fed.ledger.to_json(), "tag": tag}
+              "numbers": fed.tape.numbers, "ledger": fed.ledger.to_json(), "tag": tag, "extra": extra}
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     save_file(tensors, aside, metadata={"rookery": json.dumps(header)})
     with open(aside, "rb") as file:
@@ -95,6 +95,11 @@ def load(path: Path | str, algorithm: Algorithm, fed: Federation) -> Any:
         else:
             values[name] = note
     return algorithm.State(**values)
+
+
+def extra(path: Path | str) -> Any:
+    """What was given to `save` beside the state."""
+    return _read(Path(path))[0]["extra"]
 
 
 def fingerprint(algorithm: Algorithm, fed: Federation) -> str:
