@@ -7,7 +7,25 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from rookery import FCSG, FCSGM, SCAFFOLD, AccFCSGM, FedAvg, FedDRO, Federation, FedNest, as_bilevel
+from rookery import (
+    BSGD,
+    FCSG,
+    FCSGM,
+    SCAFFOLD,
+    AccFCSGM,
+    BSpiderBoost,
+    FedAvg,
+    FedDRO,
+    Federation,
+    FedLin,
+    FedNest,
+    FedNova,
+    FedOpt,
+    FedProx,
+    FedSVRG,
+    LocalSGDM,
+    as_bilevel,
+)
 from rookery import testproblems as known
 from rookery.algorithms import Algorithm
 from rookery.testproblems import Known
@@ -50,9 +68,26 @@ def nest(**fixed: Any) -> Callable[..., Algorithm]:
     return lambda lr, steps, batch: FedNest(lr=lr, local_steps=steps, batch=batch, **{"inner_lr": 0.4, "inner_rounds": 2, **fixed})
 
 
+def opt(server: str, **fixed: Any) -> Callable[..., Algorithm]:
+    return lambda lr, steps, batch: FedOpt(lr, steps, batch, server, **{"server_lr": 0.3, "beta1": 0.5, "tau": 0.1, **fixed})
+
+
+def pooled(sizes: tuple[int, ...]) -> Known:
+    return known.conditional(sizes=(sum(sizes),))
+
+
 CASES = [
     Case("FedAvg", lambda lr, q, b: FedAvg(lr, q, b), known.minimization, lambda d, _, q: (1, d, d)),
     Case("SCAFFOLD", lambda lr, q, b: SCAFFOLD(lr, q, b), known.minimization, lambda d, _, q: (1, 2 * d, 2 * d), memory=True),
+    Case("FedProx", lambda lr, q, b: FedProx(lr, q, b, mu=0.1), known.minimization, lambda d, _, q: (1, d, d)),
+    Case("FedNova", lambda lr, q, b: FedNova(lr, q, b, rho=0.3), known.minimization, lambda d, _, q: (1, d, d)),
+    Case("FedLin", lambda lr, q, b: FedLin(lr, q, b), known.minimization, lambda d, _, q: (2, 2 * d, 2 * d)),
+    Case("FedSVRG", lambda lr, q, b: FedSVRG(lr, q, b), known.minimization, lambda d, _, q: (2, 2 * d, 2 * d)),
+    Case("LocalSGDM", lambda lr, q, b: LocalSGDM(lr, q, b, momentum=0.5), known.minimization, lambda d, _, q: (1, 2 * d, 2 * d)),
+    Case("FedOpt/momentum", opt("momentum", server_lr=0.7), known.minimization, lambda d, _, q: (1, d, d)),
+    Case("FedOpt/adagrad", opt("adagrad"), known.minimization, lambda d, _, q: (1, d, d)),
+    Case("FedOpt/adam", opt("adam"), known.minimization, lambda d, _, q: (1, d, d)),
+    Case("FedOpt/yogi", opt("yogi"), known.minimization, lambda d, _, q: (1, d, d)),
     Case("FCSG", lambda lr, q, b: FCSG(lr, q, b, b), known.conditional, lambda d, _, q: (1, d, d), biased=True),
     Case("FCSG-M", lambda lr, q, b: FCSGM(lr, q, b, b, beta=0.3), known.conditional, lambda d, _, q: (1, 2 * d, 2 * d), biased=True),
     Case("Acc-FCSG-M", lambda lr, q, b: AccFCSGM(lr, q, b, b, beta=0.3), known.conditional, lambda d, _, q: (1, 2 * d, 2 * d), biased=True),
@@ -63,4 +98,10 @@ CASES = [
     Case("FedNest/compositional", nest(), known.compositional,
          lambda d, dy, q: (2 * 2 + 3, (4 + 1) * dy + 2 * d, 2 * d + (4 + 1 + 1) * dy), embed=True),
     Case("FedNest/minimization", nest(), known.minimization, lambda d, _, q: (2, 2 * d, 2 * d), embed=True),
+]
+
+# methods of one machine refuse a second client; test_baselines.py holds them against the laws that say nothing of other clients
+ONE_MACHINE = [
+    Case("BSGD", lambda lr, q, b: BSGD(lr, q, b, b), pooled, lambda d, _, q: (1, d, d), biased=True),
+    Case("BSpiderBoost", lambda lr, q, b: BSpiderBoost(lr, q, b, b, 2 * b if b else None), pooled, lambda d, _, q: (1, d, d), biased=True),
 ]

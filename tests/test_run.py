@@ -133,7 +133,8 @@ def test_a_run_that_diverges_keeps_its_last_good_state(tmp_path: Path) -> None:
 def test_early_stopping_and_the_budget() -> None:
     algorithm = FedAvg(0.3)
     fed = federation()
-    result = run(algorithm, fed, algorithm.init(fed, K.x0), 1000, distance, 1, stop=EarlyStop("distance", 3, larger_is_better=False, least=1e-6))
+    stop = EarlyStop("distance", 3, larger_is_better=False, least=1e-6)
+    result = run(algorithm, fed, algorithm.init(fed, K.x0), 1000, distance, 1, stop=stop)
     assert result.reason == "early stop"
     assert 10 < result.rounds < 500
     best = min(result.column("distance")[:-3])
@@ -168,7 +169,8 @@ k = known.minimization() if name == "SCAFFOLD" else known.compositional()
 algorithm = SCAFFOLD(0.05, 3, 2) if name == "SCAFFOLD" else FedDRO(0.05, 0.3, 3, 2)
 fed = Federation(k.problem, k.data, engine="loop", participate=3)
 print("ready", flush=True)
-result = run(algorithm, fed, algorithm.init(fed, k.x0), rounds, lambda s: {"norm": float(s.x.norm())}, 3, folder=folder, resume=True, save_every=1)
+state = algorithm.init(fed, k.x0)
+result = run(algorithm, fed, state, rounds, lambda s: {"norm": float(s.x.norm())}, 3, folder=folder, resume=True, save_every=1)
 torch.save({"x": result.state.x, "norms": result.column("norm"), "ledger": fed.ledger.to_json()["train"]}, folder + "/end.pt")
 """
 

@@ -1,6 +1,24 @@
 """Federated nested optimisation: Problem × Algorithm × Federation."""
 
-from .algorithms import FCSG, FCSGM, SCAFFOLD, AccFCSGM, Algorithm, FedAvg, FedDRO, FedNest
+from .algorithms import (
+    BSGD,
+    FCSG,
+    FCSGM,
+    SCAFFOLD,
+    AccFCSGM,
+    Algorithm,
+    BSpiderBoost,
+    FedAvg,
+    FedDRO,
+    FedLin,
+    FedNest,
+    FedNova,
+    FedOpt,
+    FedProx,
+    FedSVRG,
+    LocalSGDM,
+    theory,
+)
 from .autodiff import cross, grad, hvp, vjp
 from .data import Batch, Data
 from .errors import RookeryError
@@ -14,8 +32,9 @@ from .vector import Model, ball, box, simplex
 __version__ = "0.1.0"
 
 __all__ = [
-    "FCSG", "FCSGM", "SCAFFOLD", "AccFCSGM", "Algorithm", "Batch", "Bilevel", "Clients", "Cohort", "Compositional",
-    "CompositionalMinimax", "Conditional", "Data", "Epochs", "FedAvg", "FedDRO", "FedNest", "Federation", "Minimax",
-    "Minimization", "Model", "Problem", "Program", "RookeryError", "Schedule", "as_bilevel", "ball", "box",
-    "conditional_as_compositional", "cross", "grad", "hvp", "simplex", "vjp",
+    "BSGD", "FCSG", "FCSGM", "SCAFFOLD", "AccFCSGM", "Algorithm", "BSpiderBoost", "Batch", "Bilevel", "Clients", "Cohort",
+    "Compositional", "CompositionalMinimax", "Conditional", "Data", "Epochs", "FedAvg", "FedDRO", "FedLin", "FedNest", "FedNova",
+    "FedOpt", "FedProx", "FedSVRG", "Federation", "LocalSGDM", "Minimax", "Minimization", "Model", "Problem", "Program",
+    "RookeryError", "Schedule", "as_bilevel", "ball", "box", "conditional_as_compositional", "cross", "grad", "hvp", "simplex",
+    "theory", "vjp",
 ]

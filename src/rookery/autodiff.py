@@ -14,7 +14,10 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
+from .errors import ProblemError
+
 _functional: ContextVar[bool] = ContextVar("functional", default=False)
+_depth: ContextVar[int] = ContextVar("depth", default=0)  # of derivatives around this place, in the eager evaluation
 
 
 @contextmanager
@@ -35,15 +38,30 @@ def vjp(fn: Callable[[Tensor], Tensor], x: Tensor, v: Tensor | None) -> Tensor:
     """
     if _functional.get():
         value, pull = torch.func.vjp(fn, x)[:2]
-        return pull(torch.ones_like(value) if v is None else v)[0]  # type: ignore[no-any-return]
-    nested = torch.is_grad_enabled() and x.requires_grad
-    leaf = x if nested else x.detach().requires_grad_()
-    with torch.enable_grad():
-        value = fn(leaf)
-        if not value.requires_grad:
-            return torch.zeros_like(x)
-        (gradient,) = torch.autograd.grad(value, leaf, v, create_graph=nested, materialize_grads=True)
+        return pull(torch.ones_like(_scalar(value)) if v is None else v)[0]  # type: ignore[no-any-return]
+    # inside another derivative everything keeps its graph, also a derivative in something that does not depend on the outer variable
+    nested = _depth.get() > 0 and torch.is_grad_enabled()
+    leaf = x if nested and x.requires_grad else x.detach().requires_grad_()
+    token = _depth.set(_depth.get() + 1)
+    try:
+        with torch.enable_grad():
+            value = fn(leaf)
+            if v is None:
+                _scalar(value)
+            if not value.requires_grad:
+                return torch.zeros_like(x)
+            (gradient,) = torch.autograd.grad(value, leaf, v, create_graph=nested, materialize_grads=True)
+    finally:
+        _depth.reset(token)
     return gradient
+
+
+def _scalar(value: Tensor) -> Tensor:
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        what = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise ProblemError(f"a function whose gradient is taken must return one number as a tensor; it returned {what}: "
+                           "take a mean over the batch")
+    return value
 
 
 def grad(fn: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -70,6 +88,4 @@ def cross(fn: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, v: Tenso
     >>> cross(lambda x, y: (x * y).sum(), torch.ones(2), torch.ones(2), torch.tensor([1.0, 2.0]))
     tensor([1., 2.])
     """
-    if not _functional.get():
-        y = y.detach().requires_grad_()  # so that the inner derivative keeps its graph
     return grad(lambda z: torch.dot(grad(lambda w: fn(z, w), y), v), x)

@@ -35,9 +35,11 @@ def save(path: Path | str, algorithm: Algorithm, fed: Federation, state: Any, ex
     fields: dict[str, Any] = {}
     for name, value in state._asdict().items():
         if isinstance(value, Tensor):
-            tensors[name] = value.detach().contiguous()
+            tensors[name] = value.detach().clone()
             fields[name] = "tensor"
         elif isinstance(value, Clients):
+            if value.spent:
+                raise CheckpointError(f"the state's {name} {value.spent}; save the newest state")
             everyone = value.cohort is fed
             fields[name] = {"id": value.id, "pool": value.pool, "cohort": None if everyone else value.cohort.index.tolist()}
             if not isinstance(fed.engine, Wire):
@@ -55,7 +57,7 @@ def save(path: Path | str, algorithm: Algorithm, fed: Federation, state: Any, ex
     if fed.setting.constants is not None:
         tensors["rookery.constants"] = fed.setting.constants
     header = {"format": FORMAT, "run": fingerprint(algorithm, fed), "fields": fields, "counters": fed.counters,
-              "numbers": fed.tape.numbers, "ledger": fed.ledger.to_json(), "tag": tag, "extra": extra}
+              "ledger": fed.ledger.to_json(), "tag": tag, "extra": extra}
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     save_file(tensors, aside, metadata={"rookery": json.dumps(header)})
     with open(aside, "rb") as file:
@@ -69,32 +71,40 @@ def load(path: Path | str, algorithm: Algorithm, fed: Federation) -> Any:
     if header["run"] != fingerprint(algorithm, fed):
         raise CheckpointError(f"{path} belongs to another run: the algorithm with its hyper-parameters, the seed, the clients and their "
                               "sizes must be those it was saved with")
-    constants = tensors.get("rookery.constants")
-    if constants is not None and fed.setting.constants is None:
-        assert fed.problem.finish is not None
-        fed.use(fed.problem.finish(constants), constants)
+    _agree(path, fed, tensors.get("rookery.constants"))
     fed.counters = dict(header["counters"])
-    fed.tape.numbers = header["numbers"]
     fed.ledger.load(header["ledger"])
+    notes = {name: note for name, note in header["fields"].items() if isinstance(note, dict)}
+    fresh = {name: fed.tape.number() for name in notes}  # other handles of this federation may still hold the old numbers
     if isinstance(fed.engine, Wire):
-        fed.engine.load(header["tag"], [note["id"] for note in header["fields"].values() if isinstance(note, dict)])
+        fed.engine.load(header["tag"], {note["id"]: fresh[name] for name, note in notes.items()})
     cohorts: dict[tuple[int, ...], Cohort] = {}
     values: dict[str, Any] = {}
     for name, note in header["fields"].items():
         if note == "tensor":
             values[name] = tensors[name]
-        elif isinstance(note, dict):
+        elif name in notes:
             cohort: Cohort = fed
             if note["cohort"] is not None:
                 index = tuple(note["cohort"])
                 cohort = cohorts.setdefault(index, Cohort(fed, np.asarray(index)))
             if not isinstance(fed.engine, Wire):
-                fed.engine.restore(note["id"], tensors[f"{name}.clients"].numpy(), list(tensors[f"{name}.rows"]), note["pool"])
-            fed.tape.stored.add(note["id"])
-            values[name] = Clients(cohort, note["id"], pool=note["pool"])
+                fed.engine.restore(fresh[name], tensors[f"{name}.clients"].numpy(), list(tensors[f"{name}.rows"]), note["pool"])
+            fed.tape.stored.add(fresh[name])
+            values[name] = Clients(cohort, fresh[name], pool=note["pool"])
         else:
             values[name] = note
     return algorithm.State(**values)
+
+
+def _agree(path: Path | str, fed: Federation, constants: Tensor | None) -> None:
+    """The constants of `prepare` as they were: taken from the file, or compared with those agreed anew."""
+    own = fed.setting.constants
+    if constants is not None and own is None and fed.problem.finish is not None:
+        fed.use(fed.problem.finish(constants), constants)
+    elif (own is None) != (constants is None) or (own is not None and constants is not None and not torch.equal(own, constants)):
+        raise CheckpointError(f"{path} was saved with other constants of the problem than these clients agreed on; load it before prepare, "
+                              "or prepare at the same point")
 
 
 def extra(path: Path | str) -> Any:
@@ -103,12 +113,15 @@ def extra(path: Path | str) -> Any:
 
 
 def fingerprint(algorithm: Algorithm, fed: Federation) -> str:
-    """What must be the same for a run to go on: algorithm and hyper-parameters, seed, clients, weights, participation."""
+    """What must be the same for a run to go on: algorithm, seed, clients, weights, participation, data, kind of problem, sampling."""
     try:
         program = json.dumps(describe(algorithm), sort_keys=True)
     except FrameError as error:
         raise CheckpointError(str(error)) from None
-    parts = [program, str(fed.setting.seed), str(fed.participate), *fed.data.names, str(fed.data.sizes.tolist()), str(fed.weights.tolist())]
+    data = [f"{name} {field.dtype} {tuple(field.shape)} {float(field.double().sum())!r}" for name, field in fed.data.fields.items()]
+    problem = [type(fed.problem).__name__, repr(fed.problem.sampling), str(fed.setting.precision)]
+    parts = [program, str(fed.setting.seed), str(fed.participate), *fed.data.names, str(fed.data.sizes.tolist()), str(fed.weights.tolist()),
+             *data, *problem]
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 
@@ -120,8 +133,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         header = json.loads(metadata["rookery"])
-    except (SafetensorError, KeyError, ValueError) as error:
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise CheckpointError(f"{path} is not a whole checkpoint of this program ({error}); start from an earlier one") from None
-    if header.get("format") != FORMAT:
-        raise CheckpointError(f"{path} has format {header.get('format')!r}; this version reads {FORMAT!r}")
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise CheckpointError(f"{path} is of another format; this version reads {FORMAT!r}")
     return header, tensors

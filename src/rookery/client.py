@@ -16,6 +16,7 @@ from torch import Tensor
 from . import rng
 from .data.sampling import Draw, Request
 from .data.store import Batch, Data
+from .errors import ProblemError
 from .problem import Problem
 
 
@@ -51,7 +52,7 @@ class Client:
 
     def __init__(self, setting: Setting, times: int, serve: Callable[[int, Request], Batch], traced: bool = False) -> None:
         self._setting, self._serve, self._traced = setting, serve, traced
-        self.times = times
+        self._times, self.asked_times = times, False
         self.calls: Counter[str] = Counter()
         self.requests: list[Request] = []
         self.samples: list[int] = []
@@ -63,6 +64,11 @@ class Client:
         first = next(iter((batch.inner or batch).fields.values()))
         self.samples.append(first.shape[0] * (first.shape[1] if batch.inner is not None else 1))
         return batch
+
+    @property
+    def times(self) -> int:
+        self.asked_times = True
+        return self._times
 
     @property
     def problem(self) -> Problem:
@@ -81,7 +87,14 @@ class Client:
 
     def _oracle(self, name: str, fn: Callable[..., Tensor], *arguments: Any) -> Tensor:
         self.calls[name] += 1
+        known = self._traced or self.problem.random or f"{name} is not random" in self._setting.checked
+        before = None if known else torch.get_rng_state()
         result = self.evaluate(fn, *arguments)
+        if before is not None:
+            if not torch.equal(before, torch.get_rng_state()):
+                raise ProblemError(f"the oracle {name!r} used torch's generator, and nothing said so: write stochastic=True in the "
+                                   "problem, so that every oracle on a batch runs under the batch's own seed")
+            self._setting.checked.add(f"{name} is not random")
         if name in self.problem.oracles and not self._traced and name not in self._setting.checked:
             self.problem.check_oracle(name, self.evaluate(getattr(self.problem, name), *arguments), result)
             self._setting.checked.add(name)
@@ -89,9 +102,9 @@ class Client:
 
     def evaluate(self, fn: Callable[..., Tensor], *arguments: Any) -> Tensor:
         """Any function of a vector and a batch, run as the oracles are: under the batch's own randomness, in the set precision."""
-        if self._traced:
-            return fn(*arguments)
         point: Tensor = arguments[0]
+        if self._traced:
+            return fn(*arguments).to(point.dtype)
         key = next((a.key for a in arguments if isinstance(a, Batch) and a.key is not None), None)
         with seeded(key, point.device), self._setting.autocast(point.device):
             return fn(*arguments).to(point.dtype)
@@ -135,12 +148,16 @@ class Drawing:
             batch.key = draw.seed(self.step - first)
         return batch
 
+    @classmethod
+    def ahead_of(cls, request: Request) -> int:
+        """How many repetitions to select at once: many small ones, or one large one."""
+        return cls.AHEAD if (request.outer or 4096) * (request.inner or 1) <= 4096 else 1
+
     def _selected(self, position: int, request: Request) -> tuple[int, Draw, dict[str, Tensor]]:
         """The first repetition of the run that holds this one, and what was selected for the run."""
         known = self.ahead.get((position, request))
         if known is None or self.step >= known[0] + len(known[1].steps):
-            ahead = self.AHEAD if (request.outer or 1) * (request.inner or 1) <= 4096 else 1
-            steps = np.arange(self.step, min(self.step + ahead, self.times))
+            steps = np.arange(self.step, min(self.step + self.ahead_of(request), self.times))
             draw = Draw(self.setting.data, self.clients, self.keys, position, steps, self._stream)
             known = self.step, draw, {} if request == Request() else self.setting.problem.sampling.select(draw, request)
             self.ahead[position, request] = known

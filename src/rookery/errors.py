@@ -31,6 +31,10 @@ class UploadError(RookeryError):
         self.client = client
 
 
+class NonFinite(UploadError):
+    """A client's upload holds an infinity or a NaN: mostly a step that was too large."""
+
+
 class WeightError(RookeryError):
     """Client weights must be finite, non-negative, one per client, and not all zero."""
 

@@ -31,6 +31,10 @@ class Epochs(Program):
 
     number: float
 
+    def __post_init__(self) -> None:
+        if not self.number > 0:
+            raise AlgorithmError(f"Epochs takes a positive number; got {self.number}")
+
 
 class Cohort:
     """Some of the clients, with the verbs."""
@@ -41,6 +45,11 @@ class Cohort:
     @property
     def size(self) -> int:
         return len(self.index)
+
+    @property
+    def share(self) -> float:
+        """The cohort's part of all weights: |S|/N where weights are equal."""
+        return float(self.fed.weights[self.index].sum() / self.fed.weights.sum())
 
     @property
     def names(self) -> list[str]:
@@ -84,6 +93,7 @@ class Cohort:
         """Clients → server: the weighted mean. One exchange, however many values; they leave the clients."""
         weights = self.fed.weights[self.index]
         if not weights.sum() > 0:
+            self.fed.tape.abandon(self)
             raise WeightError(f"the weights of this cohort of {self.size} add up to 0; a mean needs at least one positive weight")
         return self.fed._bring(self, values, weights / weights.sum(), floating=True)
 
@@ -110,6 +120,8 @@ class Cohort:
         """Local work as a number of steps, per client where it is given in epochs (for `map(times=…)`)."""
         if isinstance(local_steps, int):
             return local_steps
+        if not isinstance(local_steps, Epochs):
+            raise AlgorithmError(f"local_steps is a whole number or Epochs(…); got {local_steps!r}")
         if batch is None:
             return math.ceil(local_steps.number)
         return np.maximum(1, np.ceil(local_steps.number * self.fed.data.sizes[self.index] / batch)).astype(np.int64)
@@ -164,9 +176,10 @@ class Federation(Cohort):
         size = size if size is not None else self.participate
         if size is None or size == self.population:
             return self
-        if not 1 <= size <= self.population:
-            raise AlgorithmError(f"a cohort has between 1 and {self.population} clients; {size} were asked for")
-        chosen = rng.normal_stream(self._server_word()).choice(self.population, size, replace=False, shuffle=False)
+        able = len(self._canonical)
+        if not 1 <= size <= able:
+            raise AlgorithmError(f"a cohort has between 1 and {able} clients (those with a positive weight); {size} were asked for")
+        chosen = rng.normal_stream(self._server_word()).choice(able, size, replace=False, shuffle=False)
         return Cohort(self, np.sort(self._canonical[chosen]))
 
     def put(self, state: Clients | None, cohort: Cohort, new: Clients) -> Clients:
@@ -201,8 +214,9 @@ class Federation(Cohort):
 
     @cached_property
     def _canonical(self) -> Index:
-        """Clients in the order of their names' words, so that a cohort does not depend on the order they were given in."""
-        return np.argsort(self.data.words, kind="stable")
+        """Clients of positive weight in the order of their names' words: a cohort does not depend on the order they were given in."""
+        order = np.argsort(self.data.words, kind="stable")
+        return order[self.weights[order] > 0]
 
     def _next_call(self) -> int:
         self.counters[self.ledger.current] += 1

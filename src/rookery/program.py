@@ -70,15 +70,15 @@ def _check_function(function: FunctionType) -> None:
     for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
         if isinstance(default, Tensor):
             raise PlacementError(f"{function.__qualname__} captures a tensor as a default argument; pass it as fed.broadcast(tensor)")
-    for name in _global_names(function.__code__):
+    for name in global_names(function.__code__):
         if isinstance(function.__globals__.get(name), Tensor):
             raise PlacementError(f"{function.__qualname__} captures the global tensor {name!r}; pass it as fed.broadcast({name})")
 
 
-def _global_names(code: CodeType) -> set[str]:
+def global_names(code: CodeType) -> set[str]:
     """Names that a function, or a function inside it, reads from its module."""
     own = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    return own.union(*(_global_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+    return own.union(*(global_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
 
 
 def check_client_function(fn: Callable[..., Any]) -> None:

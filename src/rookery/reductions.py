@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,12 +23,18 @@ def as_bilevel(problem: Problem) -> Bilevel:
         case Bilevel():
             return problem
         case Minimax():
-            return _minimax(problem)
+            return _and_set_up(problem, _minimax(problem))
         case Compositional(shared=True):
-            return _compositional(problem)
+            return _and_set_up(problem, _compositional(problem))
         case Minimization():
-            return _minimization(problem)
+            return _and_set_up(problem, _minimization(problem))
     raise ProblemError(f"{type(problem).__name__} does not embed in Bilevel; Minimax, Compositional(shared=True) and Minimization do")
+
+
+def _and_set_up(p: Problem, reduced: Bilevel) -> Bilevel:
+    """The set-up sums of the problem that was reduced."""
+    finish = p.finish
+    return reduced if finish is None else replace(reduced, statistics=p.statistics, finish=lambda total: as_bilevel(finish(total)))
 
 
 def _minimax(p: Minimax) -> Bilevel:
@@ -52,7 +59,7 @@ def _compositional(p: Compositional) -> Bilevel:
 
 def _minimization(p: Minimization) -> Bilevel:
     gradient = p.oracle("gradient")
-    return Bilevel(lambda x, y, b: p.f(x, b), lambda x, y, b: torch.zeros((), dtype=x.dtype), inverse="none", **_common(p),
+    return Bilevel(lambda x, y, b: p.f(x, b), lambda x, y, b: torch.zeros((), dtype=x.dtype), inverse="none", inner=False, **_common(p),
                    oracles={"f_x": lambda x, y, b: gradient(x, b)})
 
 

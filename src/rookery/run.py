@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from . import checkpoint
 from .algorithms.base import Algorithm
-from .errors import AlgorithmError, CheckpointError, UploadError
+from .errors import AlgorithmError, CheckpointError, NonFinite
 from .fed import Federation
 
 Metrics = dict[str, float]
@@ -102,7 +102,7 @@ def run(algorithm: Algorithm, fed: Federation, state: Any, rounds: int, evaluate
                 break
             try:
                 loop.round()
-            except UploadError as error:
+            except NonFinite as error:
                 result.reason, result.trouble = "diverged", str(error)
                 break
             result.seconds = time.perf_counter() - start
@@ -152,7 +152,7 @@ class _Loop:
             return
         start = time.perf_counter()
         with self.fed.phase("evaluation"):
-            metrics = self._evaluate(self.result.state)
+            metrics = {name: float(value) for name, value in self._evaluate(self.result.state).items()}
         self.of_evaluation = time.perf_counter() - start
         account = self.fed.ledger["train"]
         row: Metrics = {"round": self.result.rounds, "exchanges": account.exchanges, "bytes": account.bytes_up + account.bytes_down,
@@ -171,7 +171,7 @@ class _Keeper:
 
     def begin(self) -> None:
         if self.checkpoint.exists():
-            raise CheckpointError(f"{self.folder} holds a run already; write resume=True to go on with it, or take another folder")
+            raise CheckpointError(f"{self.folder} holds a run already; go on with it (resume=True, --resume) or take another folder")
         self.folder.mkdir(parents=True, exist_ok=True)
         self.history.write_text("")
 

@@ -94,8 +94,10 @@ class Tape:
             if value.shape != (cohort.size,):
                 raise PlacementError(f"an array passed to {fn.__qualname__} holds one number for each of the {cohort.size} clients; "
                                      f"got shape {value.shape}")
-            return PerClient(value)
+            return PerClient(np.ascontiguousarray(value))
         if isinstance(value, tuple | list):
+            if any(isinstance(v, Clients | np.ndarray) for v in value):
+                raise PlacementError(f"{fn.__qualname__} was given values at the clients inside a tuple; pass them one by one")
             return tuple(self.argument(cohort, fn, v) for v in value)
         if isinstance(value, float) and not math.isfinite(value):
             raise PlacementError(f"{fn.__qualname__} was given {value}; a number that goes to the clients must be finite")
@@ -154,7 +156,7 @@ class Tape:
         flush = Flush(cohort.index, ops, values, news, asked, made & later, (self.stored | made | set(values)) - later)
         try:
             cohort.fed.engine.flush(flush, silent)
-        except Exception:
+        except BaseException:  # an interrupt must not cost the state either
             self.roll_back(cohort, ops, rest)
             raise
         for v in wants:
@@ -170,6 +172,11 @@ class Tape:
         for phase, work in silent.works:
             with self.ledger.phase(phase):
                 self.ledger.book(work.calls, samples=work.samples)
+
+    def abandon(self, cohort: Cohort) -> None:
+        """Roll back what is pending at a cohort whose exchange cannot even begin."""
+        mine = [op for where, op in self.pending if where is cohort]
+        self.roll_back(cohort, mine, [(where, op) for where, op in self.pending if where is not cohort])
 
     def roll_back(self, cohort: Cohort, ops: list[Op], rest: list[tuple[Cohort, Op]]) -> None:
         """After a failed exchange: what it would have made is lost, what was there before is as it was."""

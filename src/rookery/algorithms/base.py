@@ -36,10 +36,15 @@ class Algorithm(Program):
     def round(self, fed: Federation, s: Any) -> Any:
         raise NotImplementedError
 
-    def fits(self, fed: Federation) -> None:
-        """Refuse a problem of another kind, and say what would fit."""
+    def fits(self, fed: Federation, x: Tensor) -> Tensor:
+        """Refuse a problem of another kind, and say what would fit; the starting point, checked."""
+        if fed.problem.statistics is not None and fed.setting.constants is None:
+            raise AlgorithmError("the clients have to agree on constants of this problem first: write fed.problem.prepare(fed, x)")
+        if not isinstance(x, Tensor) or x.dim() != 1 or not x.is_floating_point():
+            what = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+            raise AlgorithmError(f"a starting point is one flat vector of floating-point numbers; got {what}")
         if isinstance(fed.problem, self.solves):
-            return
+            return x.detach()
         fitting = sorted(cls.title or cls.__name__ for cls in PROGRAMS.values() if issubclass(cls, Algorithm)
                          and cls.solves is not Problem and isinstance(fed.problem, cls.solves))
         raise AlgorithmError(f"{self.title or type(self).__name__} solves {self.solves.__name__} problems, "

@@ -58,7 +58,7 @@ class FCSG(_Conditional):
         t: int
 
     def init(self, fed: Federation, x: Tensor) -> State:
-        self.fits(fed)
+        x = self.fits(fed, x)
         return self.State(x, 0)
 
     def round(self, fed: Federation, s: State) -> State:
@@ -94,7 +94,7 @@ class FCSGM(_Conditional):
         share(beta=self.beta)
 
     def init(self, fed: Federation, x: Tensor) -> State:
-        self.fits(fed)
+        x = self.fits(fed, x)
         return self.State(x, x.new_zeros(0), 0)
 
     def round(self, fed: Federation, s: State) -> State:
@@ -130,7 +130,7 @@ class AccFCSGM(FCSGM):
         t: int
 
     def init(self, fed: Federation, x: Tensor) -> State:  # type: ignore[override]
-        self.fits(fed)
+        x = self.fits(fed, x)
         return self.State(x, x.new_zeros(0), None, 0)
 
     def round(self, fed: Federation, s: State) -> State:  # type: ignore[override]

@@ -42,7 +42,7 @@ class FedAvg(Algorithm):
         positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch)
 
     def init(self, fed: Federation, x: Tensor) -> State:
-        self.fits(fed)
+        x = self.fits(fed, x)
         return self.State(x, 0)
 
     def round(self, fed: Federation, s: State) -> State:

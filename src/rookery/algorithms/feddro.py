@@ -48,7 +48,7 @@ class FedDRO(Algorithm):
         share(beta=self.beta)
 
     def init(self, fed: Federation, x: Tensor) -> State:
-        self.fits(fed)
+        x = self.fits(fed, x)
         if not fed.problem.shared:  # type: ignore[attr-defined]
             raise AlgorithmError("FedDRO needs a shared inner map, g = mean_k g_k; this problem has Compositional(shared=False)")
         S = fed.cohort()

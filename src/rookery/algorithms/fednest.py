@@ -55,8 +55,10 @@ class FedNest(Algorithm):
 
     def init(self, fed: Federation, x: Tensor, y: Tensor | None = None) -> State:
         """`y` is the starting point of the inner problem; left out where there is none (an embedded minimisation)."""
-        self.fits(fed)
-        return self.State(x, x.new_zeros(0) if y is None else y, 0)
+        x = self.fits(fed, x)
+        if y is None and fed.problem.inner:  # type: ignore[attr-defined]
+            raise AlgorithmError("this problem has an inner variable: give its starting point, init(fed, x, y)")
+        return self.State(x, x.new_zeros(0) if y is None else y.detach(), 0)
 
     def round(self, fed: Federation, s: State) -> State:
         S, X, y = fed.cohort(), fed.broadcast(s.x), s.y

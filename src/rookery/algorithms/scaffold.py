@@ -1,7 +1,8 @@
 """SCAFFOLD: control variates against client drift.
 
 Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, "SCAFFOLD: Stochastic controlled averaging for federated learning", ICML 2020,
-Algorithm 1, option II.   x, y_i, c, c_i, η_l, η_g, K  →  x, y, c, ci, lr, server_lr, local_steps
+Algorithm 1, option II, with |S|/N read as the cohort's share of the weights (the same where they are equal).
+    x, y_i, c, c_i, η_l, η_g, K  →  x, y, c, ci, lr, server_lr, local_steps
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class SCAFFOLD(Algorithm):
         positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch, server_lr=self.server_lr)
 
     def init(self, fed: Federation, x: Tensor) -> State:
-        self.fits(fed)
+        x = self.fits(fed, x)
         return self.State(x, torch.zeros_like(x), None, 0)
 
     def round(self, fed: Federation, s: State) -> State:
@@ -57,7 +58,7 @@ class SCAFFOLD(Algorithm):
         ci = fed.put(s.ci, S, Ci)
         del Y, Ci  # what has no name any more is not kept at the clients
         dy, dc = S.mean(dY, dC)
-        return self.State(fed.project_x(s.x + self.server_lr * dy), s.c + S.size / fed.population * dc, ci, s.t + 1)
+        return self.State(fed.project_x(s.x + self.server_lr * dy), s.c + S.share * dc, ci, s.t + 1)
 
     def zero(self, c: Client, x: Tensor) -> Tensor:
         return torch.zeros_like(x)

@@ -1,7 +1,15 @@
-"""Where samples come from: the flat store, and the ways a client draws from it."""
+"""Where samples come from: readers of data sets, ways to split and spread rows, the flat store, and how a client draws from it."""
 
-from .partition import dirichlet
+from .folder import fetch, folder
+from .imbalance import drop_positives, long_tail, step
+from .partition import by_column, by_quantity, dirichlet, iid, label_shards
 from .sampling import Normal, PerTask, Replacement, Shuffled, Stored, Stratified
+from .sets import DATASETS, Table, load, read_csv, read_images, read_npz
+from .split import Parts, hold_out, split
 from .store import Batch, Data
 
-__all__ = ["Batch", "Data", "Normal", "PerTask", "Replacement", "Shuffled", "Stored", "Stratified", "dirichlet"]
+__all__ = [
+    "DATASETS", "Batch", "Data", "Normal", "Parts", "PerTask", "Replacement", "Shuffled", "Stored", "Stratified", "Table", "by_column",
+    "by_quantity", "dirichlet", "drop_positives", "fetch", "folder", "hold_out", "iid", "label_shards", "load", "long_tail", "read_csv",
+    "read_images", "read_npz", "split", "step",
+]

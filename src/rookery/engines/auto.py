@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..client import Setting
 from ..errors import EngineError
-from .base import Flush, Index, Reducer
+from .base import Flush, Map, Reducer
 from .local import LocalEngine
 from .loop import Loop
 from .vectorised import Vectorised
@@ -17,6 +17,9 @@ class Auto(LocalEngine):
 
     def start(self, setting: Setting) -> None:
         super().start(setting)
+        self.refused: set[object] = set()
+        self.loop = self._made(Loop(), setting)
+        self.chosen: LocalEngine = self.loop
         model = setting.problem.model
         self.reason = "small model: all clients run as one graph"
         if model is not None and model.heavy:
@@ -27,30 +30,29 @@ class Auto(LocalEngine):
             self.reason = "there is one client"
         else:
             try:
-                self._use(Vectorised(), setting)
-                return
+                self.chosen = self._made(Vectorised(), setting)
             except EngineError as error:
                 self.reason = str(error)
-        self._use(Loop(), setting)
+        self.inner = self.chosen
 
     @property
     def name(self) -> str:  # type: ignore[override]
         return f"auto:{self.inner.name}"
 
-    def _use(self, engine: LocalEngine, setting: Setting) -> None:
+    def _made(self, engine: LocalEngine, setting: Setting) -> LocalEngine:
         engine.store, engine.pools = self.store, self.pools
         engine.start(setting)
-        self.inner = engine
+        return engine
 
     def flush(self, flush: Flush, reducer: Reducer) -> None:
-        try:
-            self.inner.flush(flush, reducer)
-        except EngineError as error:
-            if isinstance(self.inner, Loop):
-                raise
-            self.reason = str(error)
-            self._use(Loop(), self.setting)
-            self.inner.flush(flush, reducer)
-
-    def restore(self, id: int, clients: Index, values: list, pool: bool) -> None:  # type: ignore[type-arg]
-        self.inner.restore(id, clients, values, pool)
+        """By graph where that works; a function that does not vectorise goes through the loop, and the others stay as they are."""
+        functions = {op.fn.__func__ for op in flush.ops if isinstance(op, Map)}  # type: ignore[attr-defined]
+        if isinstance(self.chosen, Vectorised) and not functions & self.refused:
+            try:
+                self.inner = self.chosen
+                return self.chosen.flush(flush, reducer)
+            except EngineError as error:
+                self.reason = str(error)
+                self.refused |= functions
+        self.inner = self.loop
+        return self.loop.flush(flush, reducer)

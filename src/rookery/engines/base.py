@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..client import Client, Drawing, Setting
-from ..errors import DataError, EngineError, PlacementError, UploadError
+from ..errors import DataError, EngineError, NonFinite, PlacementError, UploadError
 
 Index = NDArray[np.int64]
 
@@ -128,26 +128,35 @@ class Reducer:
     names: Sequence[str]
     weights: NDArray[np.float64]
     floating: bool
-    sums: list[Tensor] = field(default_factory=list)
     works: list[tuple[str, Work]] = field(default_factory=list)  # by phase, what operations cost
+    totals: list[Tensor] = field(default_factory=list)  # in float64 or int64
+    like: list[Tensor] = field(default_factory=list)  # one client's upload, for its form
+
+    @property
+    def sums(self) -> list[Tensor]:
+        """The results, floating ones in the dtype of the uploads."""
+        return [total.to(value.dtype) if value.is_floating_point() else total for total, value in zip(self.totals, self.like, strict=True)]
 
     def add(self, position: int, values: list[Tensor]) -> None:
         """One client's upload."""
         self._check(position, values)
         weight = float(self.weights[position])
-        if not self.sums:
-            self.sums = [value * weight if value.is_floating_point() else value * int(weight) for value in values]
-        else:
-            for total, value in zip(self.sums, values, strict=True):
-                total.add_(value, alpha=weight if value.is_floating_point() else int(weight))
+        if not self.totals:
+            self.like = values
+            self.totals = [torch.zeros_like(v, dtype=torch.float64 if v.is_floating_point() else torch.int64) for v in values]
+        for total, value in zip(self.totals, values, strict=True):
+            total.add_(value, alpha=weight if value.is_floating_point() else int(weight))
 
     def add_stack(self, stacks: list[Tensor]) -> None:
         """All clients' uploads at once, a row each."""
         for position in self._suspects(stacks):
             self._check(position, [stack[position] for stack in stacks])
+        self.like = [stack[0] for stack in stacks]
         for stack in stacks:
-            weights = torch.as_tensor(self.weights, dtype=stack.dtype, device=stack.device)
-            self.sums.append((weights @ stack.reshape(len(stack), -1)).reshape(stack.shape[1:]))
+            kind = stack.dtype if stack.is_floating_point() else torch.int64
+            weights = torch.as_tensor(self.weights, dtype=kind, device=stack.device)
+            # a sum over rows goes pairwise, which a product of the weights with the stack does not
+            self.totals.append((weights.reshape(-1, *[1] * (stack.dim() - 1)) * stack).sum(0))
 
     def work(self, op: Map, work: Work) -> None:
         self.works.append((op.phase, work))
@@ -170,16 +179,16 @@ class Reducer:
             if self.floating and not value.is_floating_point():
                 raise UploadError(name, f"a mean needs floating-point values, it sent {value.dtype}; "
                                         "return value.double() from the client function")
-            if self.sums and value.shape != self.sums[i].shape:
+            if self.like and value.shape != self.like[i].shape:
                 raise UploadError(name, f"its upload has shape {tuple(value.shape)}, "
-                                        f"the clients before it sent {tuple(self.sums[i].shape)}; "
+                                        f"the clients before it sent {tuple(self.like[i].shape)}; "
                                         "a client function must return the same shape everywhere")
-            if self.sums and value.dtype != self.sums[i].dtype:
-                raise UploadError(name, f"its upload is {value.dtype}, the clients before it sent {self.sums[i].dtype}; "
+            if self.like and value.dtype != self.like[i].dtype:
+                raise UploadError(name, f"its upload is {value.dtype}, the clients before it sent {self.like[i].dtype}; "
                                         "convert in the client function")
             if not bool(torch.isfinite(value.sum())) and not bool(torch.isfinite(value).all()):
-                raise UploadError(name, "its upload holds a non-finite value; nothing was averaged. "
-                                        "Lower the learning rate, or look at this client's data")
+                raise NonFinite(name, "its upload holds a non-finite value; nothing was averaged. "
+                                      "Lower the learning rate, or look at this client's data")
 
 
 def results(op: Map, value: Any) -> tuple[Tensor, ...]:

@@ -64,7 +64,7 @@ class Site:
         for id in drop:  # made by this frame and not used beyond it
             transaction.store.pop(id, None)
         try:
-            reply = self._reply({"k": k, "work": transaction.work}, sent)
+            reply = self._reply({"k": k, "work": transaction.work, "loaded": transaction.loaded}, sent)
         except FrameError as error:
             raise UploadError(self.name, str(error)) from None
         transaction.write_files()
@@ -93,6 +93,7 @@ class Transaction:
         self.work: list[list[Any]] = []  # phase, call, oracle calls, samples, draws of each map
         self.drawn: dict[tuple[str, int], int] = {}
         self.files: dict[Path, dict[str, Tensor]] = {}
+        self.loaded: list[int] = []
 
     def read(self, id: int) -> Tensor:
         if id not in self.store:
@@ -106,8 +107,9 @@ class Transaction:
             case "map":
                 self._map(op)
             case "take":
-                source, default, out = natural(op, "source"), natural(op, "default"), natural(op, "out")
-                self.store[out] = self.store[source] if source in self.store else self.read(default)
+                source = natural(op, "default" if op.get("source", 0) is None else "source")  # null: this site has none
+                natural(op, "default")
+                self.store[natural(op, "out")] = self.read(source)
             case "put":
                 self.staged[natural(op, "pool")] = self.read(natural(op, "source"))
             case "finish":
@@ -120,18 +122,22 @@ class Transaction:
                 held = {str(id): self.store[id].clone() for id in numbers(op, "ids") if id in self.store}
                 self.files[self.site.file(expect(op, "tag", str))] = {**held, "empty": torch.zeros(0)}
             case "load":
-                self._load(expect(op, "tag", str))
+                self._load(expect(op, "tag", str), expect(op, "ids", list))
             case other:
                 raise FrameError(f"unknown operation {other!r}")
 
-    def _load(self, tag: str) -> None:
+    def _load(self, tag: str, pairs: list[Any]) -> None:
+        if not all(isinstance(pair, list) and [type(n) for n in pair] == [int, int] for pair in pairs):
+            raise FrameError(f"values are loaded as [saved number, new number]; got {pairs!r}")
         try:
             held = load_file(self.site.file(tag))
         except FileNotFoundError:
             raise StateLost(f"state lost: no checkpoint {tag!r} at this site") from None
         except SafetensorError as error:
             raise StateLost(f"state lost: the checkpoint {tag!r} at this site is damaged ({error})") from None
-        self.store.update({int(k): v for k, v in held.items() if k != "empty"})
+        found = {new: held[str(old)] for old, new in pairs if str(old) in held}
+        self.store.update(found)
+        self.loaded += found
 
     def write_files(self) -> None:
         for path, tensors in self.files.items():

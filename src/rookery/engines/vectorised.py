@@ -7,30 +7,25 @@ of full batches; a group of one loops.
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch._decomp import get_decompositions
-from torch.fx.experimental.proxy_tensor import make_fx
 
-from ..autodiff import functional
-from ..client import Client, Setting
+from .. import rng
+from ..client import Client, Drawing, Setting
 from ..data.sampling import Draw, Request
 from ..data.store import Batch
 from ..errors import EngineError
 from ..problem import Problem
 from .base import Flush, Index, Map, PerClient, Put, Reducer, Ref, Take, Work, results, run_one
 from .local import LocalEngine
-
-Graph = Callable[..., tuple[Tensor, ...]]
+from .tracing import Graph, Outside, Owner, trace
 
 
 @dataclass
@@ -40,6 +35,8 @@ class Plan:
     requests: list[Request]
     calls: Counter[str]
     samples: list[int]  # a full batch counts one row
+    asks_times: bool  # whether it read c.times, which is then written into its graphs
+    dtypes: list[torch.dtype]  # of its results
     graphs: dict[Any, Graph] = field(default_factory=dict)
 
     @property
@@ -62,6 +59,8 @@ class Vectorised(LocalEngine):
     def start(self, setting: Setting) -> None:
         super().start(setting)
         self.plans = _PLANS.setdefault(setting.problem, {})
+        self.outside = Outside(setting.problem)
+        self.shapes = tuple((name, tuple(field.shape[1:])) for name, field in setting.data.fields.items())
         for blocked, why in ((setting.problem.random, "its losses use torch's generator (dropout or augmentation)"),
                              (setting.precision is not None, "precision= wraps oracles in autocast")):
             if blocked:
@@ -134,19 +133,28 @@ class Vectorised(LocalEngine):
                         raise EngineError(f"{op.fn.__qualname__} returns values of a different shape at different clients; "
                                           'write engine="loop"')
                     full[torch.from_numpy(positions)] = m
-        op.drawn[0] = len(plan.requests)  # known to later operations of the same flush
-        return out, Work(calls, samples, len(plan.requests))
+        op.drawn[0] = len(plan.requests) if np.max(op.times) > 0 else 0  # known to later operations of the same flush
+        return out, Work(calls, samples, op.drawn[0])
+
+    @staticmethod
+    def _first(op: Map, arguments: list[Any]) -> list[Any]:
+        """The arguments of a group's first client, as the plain engine would give them."""
+        return [a[0].item() if isinstance(given, PerClient) else a[0] if isinstance(a, Tensor) else a
+                for a, given in zip(arguments, op.arguments, strict=True)]
 
     def _plan(self, flush: Flush, op: Map, arguments: list[Any]) -> Plan:
-        """Run the function plainly at one client, off the ledger, to see what it draws and calls."""
-        key = (op.fn.__func__, _Owner(op.fn.__self__),  # type: ignore[attr-defined]
-               *(tuple(a.shape[1:]) if isinstance(a, Tensor) else None if isinstance(a, float) else a for a in arguments))
+        """Run the function plainly at one client, off the ledger, to see what it draws, calls and returns."""
+        owner = op.fn.__self__  # type: ignore[attr-defined]
+        forms = [(tuple(a.shape[1:]), a.dtype) if isinstance(a, Tensor) else None if isinstance(a, float) else (type(a), a)
+                 for a in arguments]
+        key = (op.fn.__func__, "problem" if isinstance(owner, Problem) else Owner(owner),  # type: ignore[attr-defined]
+               self.shapes, self.outside.values(), *forms)
         if key not in self.plans:
-            first = [a[0] if isinstance(a, Tensor) else a for a in arguments]
-            _, _, client = run_one(self.setting, op, int(flush.cohort[0]), 1, first)
+            shown, _, client = run_one(self.setting, op, int(flush.cohort[0]), 1, self._first(op, arguments))
             rows = max(1, int(self.setting.data.sizes[flush.cohort[0]]))
-            self.plans[key] = Plan(client.requests, client.calls, [seen // rows if request.outer is None else seen for request, seen
-                                                                   in zip(client.requests, client.samples, strict=True)])
+            samples = [seen // rows if request.outer is None else seen
+                       for request, seen in zip(client.requests, client.samples, strict=True)]
+            self.plans[key] = Plan(client.requests, client.calls, samples, client.asked_times, [value.dtype for value in shown])
         return self.plans[key]
 
     def _groups(self, flush: Flush, op: Map, plan: Plan) -> list[tuple[Index, int]]:
@@ -160,26 +168,38 @@ class Vectorised(LocalEngine):
     def _group(self, op: Map, plan: Plan, clients: Index, times: int, arguments: list[Any]) -> list[Tensor]:
         count = len(op.out)
         if len(clients) == 1:
-            single = [a[0] if isinstance(a, Tensor) else a for a in arguments]
-            return [value[None] for value in run_one(self.setting, op, int(clients[0]), times, single)[0]]
-        sampling, data = self.setting.problem.sampling, self.setting.data
-        keys, steps = self.setting.keys(clients, op.phase, op.call), np.arange(times)
-        selections = [sampling.select(Draw(data, clients, keys, position, steps), request)
-                      for position, request in enumerate(plan.requests)] if times else []
-        # a number becomes an input of the graph, so that a schedule does not trace it anew; TorchScript knows no true and false here
-        arguments = [torch.tensor(a, dtype=torch.float64) if isinstance(a, float) else int(a) if isinstance(a, bool) else a
-                     for a in arguments]
-        for step in range(times):
-            batches = [sampling.fetch(data, {name: index[:, step] for name, index in selection.items()}) for selection in selections]
+            return [value[None] for value in run_one(self.setting, op, int(clients[0]), times, self._first(op, arguments))[0]]
+        # a number becomes an input of the graph, so that a schedule does not trace it anew
+        arguments = [torch.tensor(a, dtype=torch.float64) if isinstance(a, float) else a for a in arguments]
+        for batches in self._batches(op, plan, clients, times):
             tensors = [a for a in arguments if isinstance(a, Tensor)] + [leaf for batch in batches for leaf in batch.leaves()]
             graph = self._graph(op, plan, times, arguments, batches, tensors)
             arguments = [*graph(*tensors), *arguments[count:]]
         return arguments[:count]
 
+    def _batches(self, op: Map, plan: Plan, clients: Index, times: int) -> Iterator[list[Batch]]:
+        """The clients' batches, repetition after repetition; selected for a run of repetitions at once."""
+        sampling, data = self.setting.problem.sampling, self.setting.data
+        keys = self.setting.keys(clients, op.phase, op.call)
+        streams: dict[int, np.random.Generator] = {}
+
+        def stream(_: int, key: int) -> np.random.Generator:
+            if key not in streams:
+                streams[key] = rng.normal_stream(key)
+            return streams[key]
+
+        ahead = min((Drawing.ahead_of(request) for request in plan.requests), default=times)
+        for first in range(0, times, max(1, ahead)):
+            steps = np.arange(first, min(first + ahead, times))
+            selections = [sampling.select(Draw(data, clients, keys, position, steps, stream), request)
+                          for position, request in enumerate(plan.requests)]
+            for place in range(len(steps)):
+                yield [sampling.fetch(data, {name: index[:, place] for name, index in selection.items()}) for selection in selections]
+
     def _graph(self, op: Map, plan: Plan, times: int, arguments: list[Any], batches: list[Batch], tensors: list[Tensor]) -> Graph:
-        statics = tuple(a for a in arguments if not isinstance(a, Tensor))
+        statics = tuple((type(a), a) for a in arguments if not isinstance(a, Tensor))
         # all but numbers have a row per client, and the number of clients is written into the graph
-        key = (times, statics, *((tuple(t.shape), t.dtype) for t in tensors))
+        key = (times if plan.asks_times else None, statics, *((tuple(t.shape), t.dtype) for t in tensors))
         if key not in plan.graphs:
             def one(*inputs: Tensor) -> tuple[Tensor, ...]:
                 rest = list(inputs)
@@ -187,9 +207,10 @@ class Vectorised(LocalEngine):
                 served = [batch.rebuild(rest) for batch in batches]
                 client = Client(self.setting, times, lambda position, request: self._served(op, plan, served, position, request),
                                 traced=True)
-                return results(op, op.fn(client, *values))
+                made = results(op, op.fn(client, *values))
+                return tuple(value.to(dtype) for value, dtype in zip(made, plan.dtypes, strict=True))
 
-            plan.graphs[key] = _trace(op, one, tensors)
+            plan.graphs[key] = trace(op, one, tensors)
         return plan.graphs[key]
 
     @staticmethod
@@ -197,61 +218,3 @@ class Vectorised(LocalEngine):
         if position >= len(served) or plan.requests[position] != request:
             raise EngineError(f"{op.fn.__qualname__} draws differently from one client to the next; write engine=\"loop\"")
         return served[position]
-
-
-class _Owner:
-    """A program as a part of a key: by value where it can be hashed, else by identity."""
-
-    def __init__(self, program: Any) -> None:
-        self.program = program
-        try:
-            self.hash = hash(program)
-        except TypeError:
-            self.hash = id(program)
-
-    def __hash__(self) -> int:
-        return self.hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Owner) and type(self.program) is type(other.program) and bool(self.program == other.program)
-
-
-@cache
-def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """Fused normalisations, whose derivatives TorchScript cannot record, in plain operations."""
-    aten = torch.ops.aten
-    return get_decompositions([aten.native_batch_norm, aten.native_batch_norm_backward, aten.native_group_norm,
-                               aten.native_group_norm_backward, aten.native_layer_norm, aten.native_layer_norm_backward])
-
-
-def _trace(op: Map, one: Callable[..., tuple[Tensor, ...]], tensors: list[Tensor]) -> Graph:
-    """The function over all clients as a TorchScript graph of plain tensor operations, derivatives included."""
-    # zero-dimensional inputs are the numbers of the server; everything else has a row per client
-    dims = tuple(0 if t.dim() else None for t in tensors)
-    try:
-        with functional(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            graph = make_fx(torch.func.vmap(one, in_dims=dims), decomposition_table=_decompositions())(*tensors)
-            for node in list(graph.graph.nodes):
-                if node.target is torch.ops.aten.detach.default:
-                    node.replace_all_uses_with(node.args[0])
-            graph.graph.eliminate_dead_code()
-            graph.recompile()
-            return _script(graph, tensors)
-    except EngineError:
-        raise
-    except Exception as error:
-        raise EngineError(f"{op.fn.__qualname__} does not vectorise over clients "
-                          f"({str(error).splitlines()[0] if str(error) else type(error).__name__}); "
-                          'multiply by masks instead of indexing by a condition, or write engine="loop"') from error
-
-
-def _script(graph: Graph, tensors: list[Tensor]) -> Graph:
-    """The graph as TorchScript, which replays it without Python; where TorchScript cannot, the graph itself."""
-    try:
-        traced: Graph = torch.jit.trace(graph, tuple(tensors), check_trace=False)  # type: ignore[no-untyped-call]
-        traced(*tensors)  # what it cannot run shows here
-        return traced
-    except (RuntimeError, NotImplementedError, AttributeError):
-        graph(*tensors)
-        return graph

@@ -13,7 +13,7 @@ from ..client import Setting
 from ..errors import EngineError, FrameError, RookeryError, UploadError
 from ..problem import Problem
 from .base import Flush, Index, Map, Op, PerClient, Put, Reducer, Ref, Take, Work
-from .frames import describe, pack, unpack
+from .frames import describe, numbers, pack, unpack
 from .site import Site, booked
 
 TRIES = 3
@@ -33,6 +33,8 @@ class Wire:
 
     def start(self, setting: Setting) -> None:
         if not self.sites:
+            if self.folder is not None:
+                self.folder.mkdir(parents=True, exist_ok=True)
             self.sites = [Site(Setting(setting.problem, setting.data.part(k), setting.seed, setting.precision), self.run, self.folder)
                           for k in range(len(setting.data.names))]
             self.counters = [0] * len(self.sites)
@@ -56,14 +58,14 @@ class Wire:
         reached: dict[int, set[int]] = {}
         try:
             for position, k in enumerate(flush.cohort.tolist()):
-                ops = [_describe(op, position) for op in flush.ops]
+                ops = [_describe(op, position, self.held[k]) for op in flush.ops]
                 values = {id: value for id, value in flush.values.items() if position in news[id]}
                 header, uploads = self._send(k, ops, values, wants, made, made & flush.free)
                 reached[k] = made | set(values)
                 self._book(k, header, maps, reducer)
                 if flush.wants:
                     reducer.add(position, [uploads[wants.index(id)] for id in flush.wants])
-        except RookeryError:
+        except BaseException:
             for k, there in reached.items():  # the flush may be tried again, so what it read stays and what it left goes
                 self.late[k] |= there
                 self.well[k] = False
@@ -87,10 +89,11 @@ class Wire:
         for k in range(len(self.sites)):
             self._send(k, [{"op": "save", "tag": tag, "ids": ids}], {})
 
-    def load(self, tag: str, ids: list[int] | tuple[()] = ()) -> None:
-        """Every site takes these values from what it kept under `tag`."""
+    def load(self, tag: str, ids: dict[int, int] | None = None) -> None:
+        """Every site takes these values, under new numbers, from what it kept under `tag`."""
         for k in range(len(self.sites)):
-            self._send(k, [{"op": "load", "tag": tag}], {}, (), set(ids))
+            header, _ = self._send(k, [{"op": "load", "tag": tag, "ids": [list(pair) for pair in (ids or {}).items()]}], {})
+            self.held[k] |= set(numbers(header, "loaded"))
 
     def _send(self, k: int, ops: list[Any], values: dict[int, Tensor], wants: list[int] | tuple[()] = (),
               made: set[int] | None = None, drop: set[int] | None = None) -> tuple[dict[str, Any], dict[int, Tensor]]:
@@ -128,14 +131,15 @@ class Wire:
         raise EngineError("a value at a remote site is not sent from the server; use load(tag)")
 
 
-def _describe(op: Op, position: int) -> dict[str, Any]:
+def _describe(op: Op, position: int, held: set[int]) -> dict[str, Any]:
     if isinstance(op, Map):
         owner = op.fn.__self__  # type: ignore[attr-defined]
         return {"op": "map", "fn": ["problem" if isinstance(owner, Problem) else describe(owner), op.fn.__name__],
                 "arguments": [_argument(a, position) for a in op.arguments],
                 "out": list(op.out), "times": op.times_of(position), "phase": op.phase, "call": op.call, "known": op.known}
     if isinstance(op, Take):
-        return {"op": "take", "source": op.source, "default": op.default, "out": op.out[0]}
+        # whether the site must hold the source is the server's knowledge: a site that lost it must not fall back on the default
+        return {"op": "take", "source": op.source if op.source in held else None, "default": op.default, "out": op.out[0]}
     assert isinstance(op, Put)
     return {"op": "put", "pool": op.pool, "source": op.source}
 

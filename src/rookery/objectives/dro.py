@@ -27,11 +27,13 @@ def kl_dro(losses: Losses, lam: float = 1.0, shift: float | None = None, least: 
     if not lam > 0:
         raise ProblemError(f"lam must be positive; got {lam}")
     s = 0.0 if shift is None else shift
-    floor = math.exp(least / lam - s)  # a tracked estimate of g may leave its range; the logarithm is continued by its tangent
+    # a tracked estimate of g may leave its range; below the floor the logarithm is continued by its tangent
+    floor = math.exp(min(max(least / lam - s, -60.0), 60.0))
 
     def g(x: Tensor, b: Batch) -> Tensor:
-        # beyond exp(60) the mean would overflow float32 and carry no information
-        return torch.exp((losses(x, b) / lam - s).clamp(max=60.0)).mean().reshape(1)
+        u = losses(x, b) / lam - s
+        # beyond exp(60) float32 would overflow: the exponential is continued by its tangent, so that the worst rows keep their pull
+        return (torch.exp(u.clamp(max=60.0)) * (1 + (u - 60.0).clamp(min=0.0))).mean().reshape(1)
 
     def f(z: Tensor) -> Tensor:
         safe = z.clamp(min=floor)
@@ -42,9 +44,11 @@ def kl_dro(losses: Losses, lam: float = 1.0, shift: float | None = None, least: 
 
     def statistics(x: Tensor, b: Batch) -> Tensor:
         ell = losses(x, b)
-        return torch.stack([ell.sum() / lam, ell.new_tensor(float(len(ell)))])
+        return torch.stack([ell.sum() / lam, ell.new_tensor(float(len(ell))), (ell < least).sum().to(ell.dtype)])
 
     def finish(total: Tensor) -> Compositional:
+        if total[2] > 0:
+            raise ProblemError(f"{int(total[2])} losses lie below least={least}, the smallest that kl_dro was told of; give it least=…")
         return kl_dro(losses, lam, float(total[0] / total[1]), least, **options)
 
     agreed = {} if shift is not None else {"statistics": statistics, "finish": finish}

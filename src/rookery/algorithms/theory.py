@@ -1,0 +1,67 @@
+"""Hyper-parameters as the papers' theorems set them: functions of the horizon and the problem's constants, which give keyword arguments.
+
+>>> from rookery import FCSG
+>>> FCSG(outer=1, inner=16, **fcsg(T=10_000, N=4, S_F=2.0)).local_steps
+4
+
+T is the number of iterations at a client, not of rounds: a run has T/local_steps rounds. Whole numbers are rounded and at least 1,
+shares at most 1; after such a cut T is too small for the theorem, and the numbers are only a start. Constants that hide in the
+theorems' O(·) are 1 here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .base import positive
+
+
+def conditional_smoothness(S_f: float, L_f: float, S_g: float, L_g: float) -> float:
+    """S_F = S_g·L_f + S_f·L_g², the smoothness of F = E f(E g) from those (S) and the Lipschitz constants (L) of f and g."""
+    return S_g * L_f + S_f * L_g**2
+
+
+def fcsg(T: int, N: int, S_F: float) -> dict[str, Any]:
+    """FCSG over N clients: α = √(N/T)/(6 S_F), q = (T/N³)^¼; α ≤ 1/(6 q S_F). Wu et al. 2023, Theorem 4.1 and Corollary 4.2.
+
+    T/q = (NT)^¾ exchanges. The inner batch is m = O(ε⁻²) for a gradient of norm ε, the outer ones O(1).
+    """
+    positive(T=T, N=N, S_F=S_F)
+    q = _whole((T / N**3) ** 0.25)
+    return {"lr": min(math.sqrt(N / T), 1 / q) / (6 * S_F), "local_steps": q}
+
+
+def fcsg_m(T: int, N: int, S_F: float) -> dict[str, Any]:
+    """FCSG-M: lr and q as `fcsg`, β = 5 S_F α. Wu et al. 2023, Theorem 4.4 (which prints η for α) and Corollary 4.5."""
+    chosen = fcsg(T, N, S_F)
+    return {**chosen, "beta": min(1.0, 5 * S_F * chosen["lr"])}
+
+
+def acc_fcsg_m(T: int, N: int, S_F: float, b: int = 1) -> dict[str, Any]:
+    """Acc-FCSG-M with outer batches b: q = (T/N²)^⅓, α = N^⅔/(12 S_F T^⅓) ≤ 1/(12 q S_F), β = 30 S_F² α²/(bN) = 5 N^⅓/(24 T^⅔ b), and a
+    first batch B = T^⅓/N^⅔. Wu et al. 2023, Corollary 4.8 and Lemma D.3; Theorem 4.7 prints β = 5 S_F α, which contradicts both.
+
+    T/q = (NT)^⅔ exchanges. The inner batch is m = O(ε⁻²).
+    """
+    positive(T=T, N=N, S_F=S_F, b=b)
+    q = _whole((T / N**2) ** (1 / 3))
+    lr = min(N ** (2 / 3) / T ** (1 / 3), 1 / q) / (12 * S_F)
+    return {"lr": lr, "local_steps": q, "outer": b, "first": _whole(T ** (1 / 3) / N ** (2 / 3)),
+            "beta": min(1.0, 30 * S_F**2 * lr**2 / (b * N))}
+
+
+def feddro(T: int, K: int, B_g: float, L_f: float, b: int = 1) -> dict[str, Any]:
+    """FedDRO over K clients with batches b: η = √(bK/T), β = 4 B_g⁴ L_f² η, I = T^¼/(bK)^¾. Khanduri et al. 2023, Theorem 5.1 and
+    Corollary 5.2, which bounds I from above: it is rounded down.
+
+    B_g bounds ∇g_k, L_f is the smoothness of f. The theorem holds from some T on, which keeps η below a bound; it is not checked here.
+    """
+    positive(T=T, K=K, B_g=B_g, L_f=L_f, b=b)
+    lr = math.sqrt(b * K / T)
+    steps = T**0.25 / (b * K) ** 0.75
+    return {"lr": lr, "beta": min(1.0, 4 * B_g**4 * L_f**2 * lr), "local_steps": max(1, math.floor(steps * (1 + 1e-12))), "batch": b}
+
+
+def _whole(number: float) -> int:
+    return max(1, round(number))

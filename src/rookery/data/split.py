@@ -1,0 +1,113 @@
+"""Rows for training, validation and test: split the table before it is spread over sites, or hold rows out at each client."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from .partition import Column, column
+from .store import Data
+
+
+class Parts(NamedTuple):
+    """Row numbers, in ascending order."""
+
+    train: NDArray[np.int64]
+    validation: NDArray[np.int64]
+    test: NDArray[np.int64]
+
+
+def split(labels: Column, test: float = 0.2, validation: float = 0.0, seed: int = 0, groups: Column | None = None) -> Parts:
+    """Row numbers of the three parts, with the classes in each as in the whole, to within two rows of a class.
+
+    With `groups` (one value a row, such as the patient) all rows of a group go to one part, and the shares of rows and classes are
+    met as nearly as the groups allow.
+
+    >>> parts = split([0, 1] * 50, test=0.2, validation=0.1)
+    >>> [len(part) for part in parts]
+    [70, 10, 20]
+    """
+    labels = column(labels)
+    shares = np.asarray([1 - test - validation, validation, test])
+    if not (test >= 0 and validation >= 0 and shares[0] > 1e-9):
+        raise DataError(f"the shares of test and validation must not be negative and must leave rows to train on; "
+                        f"test is {test}, validation {validation}")
+    r = np.random.default_rng(seed)
+    part = _by_row(labels, shares, r) if groups is None else _by_group(labels, column(groups, "groups"), shares, r)
+    parts = Parts(*(np.flatnonzero(part == k) for k in range(3)))
+    for name, rows, share in zip(Parts._fields, parts, shares, strict=True):
+        if share > 0 and len(rows) == 0:
+            raise DataError(f"the {name} part came out empty: {len(labels)} rows are too few for a share of {share:g}; take a larger share")
+    return parts
+
+
+def _by_row(labels: NDArray[Any], shares: NDArray[np.float64], r: np.random.Generator) -> NDArray[np.int64]:
+    """Rows class after class, shuffled within, of which every so many-th is taken."""
+    rank = r.permutation(len(np.unique(labels)))[np.unique(labels, return_inverse=True)[1]]
+    order = np.lexsort((r.random(len(labels)), rank))
+    part = np.zeros(len(labels), dtype=np.int64)
+    left = 1.0
+    for k in (2, 1):
+        places = np.floor(np.arange(len(order) + 1) * (shares[k] / left) + 0.5)
+        taken = np.diff(places) > 0
+        part[order[taken]] = k
+        order, left = order[~taken], left - shares[k]
+    return part
+
+
+def _by_group(labels: NDArray[Any], groups: NDArray[Any], shares: NDArray[np.float64], r: np.random.Generator) -> NDArray[np.int64]:
+    """Largest groups first, each to the part that lacks its classes most."""
+    if len(groups) != len(labels):
+        raise DataError(f"one group per row is needed: {len(groups)} groups, {len(labels)} labels")
+    group, member = np.unique(groups, return_inverse=True)
+    classes, label = np.unique(labels, return_inverse=True)
+    wanted = np.flatnonzero(shares > 0)
+    if len(group) < len(wanted):
+        raise DataError(f"{len(wanted)} parts need at least as many groups, but there are {len(group)}; split by row, or leave a part out")
+    counts = np.zeros((len(group), len(classes)))
+    np.add.at(counts, (member, label), 1)
+    lacking = shares[:, None] * counts.sum(0)
+    order = r.permutation(len(group))
+    order = order[np.argsort(-counts[order].sum(1), kind="stable")]
+    chosen, used = np.empty(len(group), dtype=np.int64), np.zeros(3, dtype=bool)
+    for place, g in enumerate(order):
+        empty = [k for k in wanted if not used[k]]
+        open_parts = np.asarray(empty) if len(empty) == len(order) - place else wanted
+        k = open_parts[np.argmax((lacking[open_parts] / counts.sum(0) * counts[g]).sum(1))]
+        chosen[g], used[k] = k, True
+        lacking[k] -= counts[g]
+    return chosen[member]
+
+
+def hold_out(data: Data, share: float, seed: int = 0) -> tuple[Data, Data]:
+    """Each client's rows in two: those it trains on, and a share it holds out, at least one.
+
+    A client of one row keeps it for training, and is not among the clients of the second part. Which rows a client holds out
+    depends on the seed and its name, not on the other clients.
+
+    >>> data = Data.from_parts({"a": {"u": torch.arange(10.0)}, "b": {"u": torch.arange(1.0)}})
+    >>> train, held = hold_out(data, 0.2)
+    >>> train.sizes.tolist(), held.names, held.sizes.tolist()
+    ([8, 1], ('a',), [2])
+    """
+    if not 0 < share < 1:
+        raise DataError(f"the share to hold out must lie between 0 and 1, not {share}")
+    if not data.fields:
+        raise DataError("these clients are streams without rows: there is nothing to hold out; draw validation samples instead")
+    if int(data.sizes.max()) < 2:
+        raise DataError("every client has a single row, which it keeps for training; there is nothing to hold out: merge clients first")
+    held = np.zeros(int(data.sizes.sum()), dtype=bool)
+    number = np.clip(np.floor(share * data.sizes + 0.5).astype(np.int64), 1, None).clip(max=data.sizes - 1)
+    for word, start, size, out in zip(data.words, data.starts, data.sizes, number, strict=True):
+        held[start + np.random.default_rng([seed, int(word)]).permutation(size)[:out]] = True
+
+    def part(mask: NDArray[np.bool_], sizes: NDArray[np.int64]) -> Data:
+        rows = torch.from_numpy(np.flatnonzero(mask))
+        names = tuple(name for name, size in zip(data.names, sizes, strict=True) if size)
+        return Data({name: field[rows.to(field.device)] for name, field in data.fields.items()}, names, sizes[sizes > 0])
+
+    return part(~held, data.sizes - number), part(held, number)

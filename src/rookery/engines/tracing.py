@@ -1,0 +1,119 @@
+"""Client functions as graphs: tracing under vmap, and what a trace depends on beyond its inputs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from types import CellType, FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import get_decompositions
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from ..autodiff import functional
+from ..errors import EngineError
+from ..problem import Problem
+from ..program import global_names
+from .base import Map
+
+Graph = Callable[..., tuple[Tensor, ...]]
+
+
+class Owner:
+    """A program as a part of a key: by value where it can be hashed, else by identity."""
+
+    def __init__(self, program: Any) -> None:
+        self.program = program
+        try:
+            self.hash = hash(program)
+        except TypeError:
+            self.hash = id(program)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Owner) and type(self.program) is type(other.program) and bool(self.program == other.program)
+
+
+class Outside:
+    """The plain values that a problem's functions read from around them: a graph has them written into it, and is good for them only."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.cells: list[CellType] = []
+        self.globals: list[tuple[dict[str, Any], str]] = []
+        self.seen: set[int] = set()
+        for field in fields(problem):
+            self._walk(getattr(problem, field.name))
+        for oracle in problem.oracles.values():
+            self._walk(oracle)
+
+    def values(self) -> tuple[Any, ...]:
+        around = [cell.cell_contents for cell in self.cells] + [space.get(name) for space, name in self.globals]
+        model = self.problem.model
+        return (*(v for v in around if isinstance(v, bool | int | float | str)), None if model is None else model.net.training)
+
+    def _walk(self, value: Any) -> None:
+        function = value.__func__ if isinstance(value, MethodType) else value
+        if not isinstance(function, FunctionType) or id(function) in self.seen:
+            return
+        self.seen.add(id(function))
+        for cell in function.__closure__ or ():
+            try:
+                content = cell.cell_contents
+            except ValueError:  # not filled yet
+                continue
+            self._walk(content)
+            if isinstance(content, bool | int | float | str):
+                self.cells.append(cell)
+        for name in global_names(function.__code__):
+            content = function.__globals__.get(name)
+            self._walk(content)
+            if isinstance(content, bool | int | float | str):
+                self.globals.append((function.__globals__, name))
+
+
+@cache
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    """Fused normalisations, whose derivatives TorchScript cannot record, in plain operations."""
+    aten = torch.ops.aten
+    return get_decompositions([aten.native_batch_norm, aten.native_batch_norm_backward, aten.native_group_norm,
+                               aten.native_group_norm_backward, aten.native_layer_norm, aten.native_layer_norm_backward])
+
+
+def trace(op: Map, one: Callable[..., tuple[Tensor, ...]], tensors: list[Tensor]) -> Graph:
+    """The function over all clients as a TorchScript graph of plain tensor operations, derivatives included."""
+    # zero-dimensional inputs are the numbers of the server; everything else has a row per client
+    dims = tuple(0 if t.dim() else None for t in tensors)
+    try:
+        with functional(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            graph = make_fx(torch.func.vmap(one, in_dims=dims), decomposition_table=_decompositions())(*tensors)
+            for node in list(graph.graph.nodes):
+                if node.target is torch.ops.aten.detach.default:
+                    node.replace_all_uses_with(node.args[0])
+            graph.graph.eliminate_dead_code()
+            graph.recompile()
+            return _script(graph, tensors)
+    except EngineError:
+        raise
+    except Exception as error:
+        raise EngineError(f"{op.fn.__qualname__} does not vectorise over clients "
+                          f"({str(error).splitlines()[0] if str(error) else type(error).__name__}); "
+                          'multiply by masks instead of indexing by a condition, or write engine="loop"') from error
+
+
+def _script(graph: Graph, tensors: list[Tensor]) -> Graph:
+    """The graph as TorchScript, which replays it without Python; where TorchScript cannot, the graph itself."""
+    try:
+        traced: Graph = torch.jit.trace(graph, tuple(tensors), check_trace=False)  # type: ignore[no-untyped-call]
+        traced(*tensors)  # what it cannot run shows here
+        return traced
+    except (RuntimeError, NotImplementedError, AttributeError):
+        graph(*tensors)
+        return graph
