@@ -525,7 +525,7 @@ def test_data_that_do_not_fit_together_are_refused(make: Any, words: str) -> Non
 def test_participation_out_of_range_is_refused(number: int) -> None:
     with pytest.raises(AlgorithmError, match=f"participate must lie between 1 and the number of clients, 4; got {number}"):
         federation(participate=number)
-    with pytest.raises(AlgorithmError, match=f"between 1 and 4 clients; {number} were asked for"):
+    with pytest.raises(AlgorithmError, match=f"between 1 and 4 clients .*; {number} were asked for"):
         federation().cohort(number)
 
 
@@ -555,7 +555,7 @@ def test_an_algorithm_for_another_kind_lists_those_that_fit(algorithm: Any, kind
     problem, fitting = KINDS[kind]
     fed = Federation(problem, rows(), engine="loop")
     if algorithm.title in fitting:
-        algorithm.fits(fed)
+        assert torch.equal(algorithm.fits(fed, ones()), ones())
         return
     with pytest.raises(AlgorithmError) as caught:
         algorithm.init(fed, ones())

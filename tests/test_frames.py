@@ -933,12 +933,12 @@ def test_sites_save_and_load_under_a_tag(tmp_path: Path) -> None:
     for site in wire.sites:
         assert site.file("after-1").exists()
         site.store = {id: value + 1 for id, value in site.store.items()}
-    wire.load("after-1")
+    wire.load("after-1", {state.ci.id: state.ci.id})
     assert [held(site).get(state.ci.id) for site in wire.sites] == saved
 
     later = Wire(tmp_path)
     Federation(plain(), rows(), engine=later)
-    later.load("after-1")
+    later.load("after-1", {state.ci.id: state.ci.id})
     assert [held(site) for site in later.sites] == [{} if value is None else {state.ci.id: value} for value in saved]
 
 
@@ -986,7 +986,7 @@ def test_values_that_share_memory_are_saved(tmp_path: Path, method: str) -> None
     saved = held(wire.sites[0])
     later = Wire(tmp_path)
     Federation(plain(), rows(), engine=later)
-    later.load("tag")
+    later.load("tag", {first.id: first.id, second.id: second.id})
     assert held(later.sites[0]) == {id: saved[id] for id in (first.id, second.id)}
 
 

@@ -18,14 +18,14 @@ class Loop(LocalEngine):
     def flush(self, flush: Flush, reducer: Reducer) -> None:
         held = {op.out[0]: dict(zip(*self._holders(flush, op), strict=True)) for op in flush.ops if isinstance(op, Take)}
         kept: dict[int, list[Tensor]] = {}
-        stored: dict[int, list[Tensor]] = {op.pool: [] for op in flush.ops if isinstance(op, Put)}
+        stored: dict[int, list[Tensor]] = {place: [] for place, op in enumerate(flush.ops) if isinstance(op, Put)}
         for position, client in enumerate(flush.cohort):
             local: dict[int, Tensor] = {}
 
             def read(id: int, local: dict[int, Tensor] = local, position: int = position) -> Tensor:
                 return local[id] if id in local else self._read(flush, id, position)
 
-            for op in flush.ops:
+            for place, op in enumerate(flush.ops):
                 if isinstance(op, Map):
                     out, work, _ = run_one(self.setting, op, int(client), op.times_of(position), op.arguments_of(position, read))
                     local.update(zip(op.out, out, strict=True))
@@ -34,14 +34,14 @@ class Loop(LocalEngine):
                     holders = held[op.out[0]]
                     local[op.out[0]] = holders[position] if position in holders else read(op.default)
                 else:
-                    stored[op.pool].append(read(op.source))
+                    stored[place].append(read(op.source))
             if flush.wants:
                 reducer.add(position, [read(id) for id in flush.wants])
             for id in flush.keep & local.keys():
                 kept.setdefault(id, []).append(local[id])
-        for op in flush.ops:
+        for place, op in enumerate(flush.ops):
             if isinstance(op, Put):
-                self._put(flush, op, stored[op.pool])
+                self._put(flush, op, stored[place])
         for id, rows in kept.items():
             self.store[id] = (flush.cohort, rows)
         self._free(flush)

@@ -107,9 +107,8 @@ class Transaction:
             case "map":
                 self._map(op)
             case "take":
-                source = natural(op, "default" if op.get("source", 0) is None else "source")  # null: this site has none
-                natural(op, "default")
-                self.store[natural(op, "out")] = self.read(source)
+                default, out = natural(op, "default"), natural(op, "out")
+                self.store[out] = self.read(default if op.get("source", 0) is None else natural(op, "source"))  # null: it has none
             case "put":
                 self.staged[natural(op, "pool")] = self.read(natural(op, "source"))
             case "finish":

@@ -51,17 +51,20 @@ class Wire:
         news = {id: set(where.tolist()) for id, where in flush.news.items()}
         wants = list(dict.fromkeys(flush.wants))
         maps = {(op.phase, op.call): op for op in flush.ops if isinstance(op, Map)}
-        made = {id for op in flush.ops for id in op.out} | {op.pool for op in flush.ops if isinstance(op, Put)}
+        pools = {op.pool for op in flush.ops if isinstance(op, Put)}
+        made = {id for op in flush.ops for id in op.out} | pools
         used = made | set(flush.values) | {id for op in flush.ops for id in op.reads} | set(wants)
         for k, held in enumerate(self.held):
             self.late[k] = (self.late[k] | (flush.free & held)) - used
         reached: dict[int, set[int]] = {}
+        held_before: dict[int, set[int]] = {}
         try:
             for position, k in enumerate(flush.cohort.tolist()):
-                ops = [_describe(op, position, self.held[k]) for op in flush.ops]
+                before, ops = self.held[k], [_describe(op, position, self.held[k]) for op in flush.ops]
                 values = {id: value for id, value in flush.values.items() if position in news[id]}
                 header, uploads = self._send(k, ops, values, wants, made, made & flush.free)
-                reached[k] = made | set(values)
+                reached[k] = (made | set(values)) - pools
+                held_before[k] = before
                 self._book(k, header, maps, reducer)
                 if flush.wants:
                     reducer.add(position, [uploads[wants.index(id)] for id in flush.wants])
@@ -69,6 +72,7 @@ class Wire:
             for k, there in reached.items():  # the flush may be tried again, so what it read stays and what it left goes
                 self.late[k] |= there
                 self.well[k] = False
+                self.held[k] -= pools - held_before[k]  # what was put there is dropped
             raise
         for k, held in enumerate(self.held):
             self.late[k] |= flush.free & held
