@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
@@ -11,7 +12,7 @@ from ..problem import Problem
 from ..program import PROGRAMS, Program, Schedule, value_at
 
 if TYPE_CHECKING:
-    from ..fed import Federation
+    from ..fed import Epochs, Federation
 
 Number = float | Schedule
 
@@ -64,3 +65,22 @@ def share(**numbers: Any) -> None:
     for name, value in numbers.items():
         if isinstance(value, int | float) and not 0 < value <= 1:
             raise AlgorithmError(f"{name} must lie in (0, 1]; got {value}")
+
+
+@dataclass(frozen=True)
+class LocalSteps(Algorithm):
+    """What methods with one vector and local steps have in common: the step size, the local work, and a state of x and t."""
+
+    lr: Number
+    local_steps: int | Epochs = 1
+    batch: int | None = None  # None: all rows
+
+    class State(NamedTuple):
+        x: Tensor
+        t: int
+
+    def __post_init__(self) -> None:
+        positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch)
+
+    def init(self, fed: Federation, x: Tensor) -> Any:
+        return self.State(self.fits(fed, x), 0)

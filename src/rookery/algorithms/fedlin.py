@@ -7,20 +7,20 @@ NeurIPS 2021, without the sparsification.   x̄_t, x_{i,ℓ}, g_t, η, τ_i  →
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
 from ..problem import Minimization, Problem
-from .base import Algorithm, Number, positive, value_at
+from .base import LocalSteps, value_at
 
 if TYPE_CHECKING:
     from ..client import Client
-    from ..fed import Epochs, Federation
+    from ..fed import Federation
 
 
 @dataclass(frozen=True)
-class FedLin(Algorithm):
+class FedLin(LocalSteps):
     """x_i ← x_i − (lr/τ_i)(∇f_i(x_i) − ∇f_i(x) + g), τ_i times, g = mean_i ∇f_i(x);  x ← mean_i x_i. Two exchanges of d.
 
     >>> FedLin(lr=0.1, local_steps=5).batch is None
@@ -31,22 +31,7 @@ class FedLin(Algorithm):
     solves: ClassVar[type[Problem]] = Minimization
     exact_with_local_steps: ClassVar[bool] = True
 
-    lr: Number
-    local_steps: int | Epochs = 1
-    batch: int | None = None  # None: all rows, as in the paper
-
-    class State(NamedTuple):
-        x: Tensor
-        t: int
-
-    def __post_init__(self) -> None:
-        positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch)
-
-    def init(self, fed: Federation, x: Tensor) -> State:
-        x = self.fits(fed, x)
-        return self.State(x, 0)
-
-    def round(self, fed: Federation, s: State) -> State:
+    def round(self, fed: Federation, s: LocalSteps.State) -> LocalSteps.State:
         S = fed.cohort()
         X = S.broadcast(s.x)
         sent, Gi = S.map(self.gradient, X)

@@ -10,7 +10,7 @@ which is τ_i for plain SGD.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -19,15 +19,15 @@ from torch import Tensor
 
 from ..errors import AlgorithmError
 from ..problem import Minimization, Problem
-from .base import Algorithm, Number, positive, value_at
+from .base import LocalSteps, value_at
 
 if TYPE_CHECKING:
     from ..client import Client
-    from ..fed import Epochs, Federation
+    from ..fed import Federation
 
 
 @dataclass(frozen=True)
-class FedNova(Algorithm):
+class FedNova(LocalSteps):
     """d_i = (x − x_i)/‖a_i‖₁ after τ_i local steps;  x ← x − τ_eff·Σ_i p_i d_i,  τ_eff = Σ_i p_i‖a_i‖₁. With equal τ_i it is FedAvg.
 
     >>> FedNova(lr=0.1, rho=0.5).norms(np.array([1, 2, 3]))
@@ -37,25 +37,14 @@ class FedNova(Algorithm):
     title: ClassVar[str] = "FedNova"
     solves: ClassVar[type[Problem]] = Minimization
 
-    lr: Number
-    local_steps: int | Epochs = 1
-    batch: int | None = None  # None: all rows
     rho: float = 0.0
 
-    class State(NamedTuple):
-        x: Tensor
-        t: int
-
     def __post_init__(self) -> None:
-        positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch)
+        super().__post_init__()
         if not 0 <= self.rho < 1:
             raise AlgorithmError(f"rho, the local momentum, must lie in [0, 1); got {self.rho}")
 
-    def init(self, fed: Federation, x: Tensor) -> State:
-        x = self.fits(fed, x)
-        return self.State(x, 0)
-
-    def round(self, fed: Federation, s: State) -> State:
+    def round(self, fed: Federation, s: LocalSteps.State) -> LocalSteps.State:
         S = fed.cohort()
         X = S.broadcast(s.x)
         tau = np.full(S.size, S.steps(self.local_steps, self.batch))

@@ -9,21 +9,21 @@ The paper asks each device for a γ-inexact minimiser of f_k(w) + μ/2‖w − w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
 from ..errors import AlgorithmError
 from ..problem import Minimization, Problem
-from .base import Algorithm, Number, positive, value_at
+from .base import LocalSteps, value_at
 
 if TYPE_CHECKING:
     from ..client import Client
-    from ..fed import Epochs, Federation
+    from ..fed import Federation
 
 
 @dataclass(frozen=True)
-class FedProx(Algorithm):
+class FedProx(LocalSteps):
     """x_i ← x_i − lr(∇f_i(x_i; batch) + mu(x_i − x)), `local_steps` times; x ← mean_i x_i. With mu=0 it is FedAvg.
 
     >>> FedProx(lr=0.1, local_steps=5, batch=32, mu=0.01).mu
@@ -33,25 +33,14 @@ class FedProx(Algorithm):
     title: ClassVar[str] = "FedProx"
     solves: ClassVar[type[Problem]] = Minimization
 
-    lr: Number
-    local_steps: int | Epochs = 1
-    batch: int | None = None  # None: all rows
     mu: float = 0.1
 
-    class State(NamedTuple):
-        x: Tensor
-        t: int
-
     def __post_init__(self) -> None:
-        positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch)
+        super().__post_init__()
         if not self.mu >= 0:
             raise AlgorithmError(f"mu must not be negative; got {self.mu}")
 
-    def init(self, fed: Federation, x: Tensor) -> State:
-        x = self.fits(fed, x)
-        return self.State(x, 0)
-
-    def round(self, fed: Federation, s: State) -> State:
+    def round(self, fed: Federation, s: LocalSteps.State) -> LocalSteps.State:
         S = fed.cohort()
         X = S.broadcast(s.x)
         Xi = S.map(self.step, X, X, value_at(self.lr, s.t), times=S.steps(self.local_steps, self.batch))
