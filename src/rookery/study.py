@@ -1,0 +1,217 @@
+"""Many runs as one study: trials that are done once and survive an interruption, their means and spreads, and a record of the result.
+
+A trial is a JSON object (method, hyper-parameters, seed); a trial's work is a function of it, at the top of a module, that returns
+another JSON object. Results go to a file of lines as they come, so that a study that was cut off goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from datetime import date
+from itertools import product
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+import torch
+from scipy import stats
+
+from .errors import RookeryError
+
+Trial = dict[str, Any]
+Result = dict[str, Any]
+Done = list[tuple[Trial, Result]]
+
+
+class StudyError(RookeryError):
+    """A study cannot go on; the message says what to change."""
+
+
+def trials(**choices: Iterable[Any]) -> list[Trial]:
+    """All combinations.
+
+    >>> trials(method=["A", "B"], seed=range(2))
+    [{'method': 'A', 'seed': 0}, {'method': 'A', 'seed': 1}, {'method': 'B', 'seed': 0}, {'method': 'B', 'seed': 1}]
+    """
+    return [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
+
+
+def study(work: Callable[[Trial], Result], todo: Sequence[Trial], store: Path | str, jobs: int | None = None,
+          told: Callable[[int, int], None] | None = None) -> Done:
+    """The trials with their results, in order; those that the store holds already are not done again.
+
+    jobs: processes at a time (default: one per core), each with one thread; 1 works in this process.
+    told: called with the number of trials done and the number of all, as results come.
+    """
+    store = Path(store)
+    store.parent.mkdir(parents=True, exist_ok=True)
+    known, wanted = _read(store), {_key(trial): trial for trial in todo}
+    left = [trial for key, trial in wanted.items() if key not in known]
+    number = len(left)
+    if told is not None:
+        told(len(wanted) - number, len(wanted))
+    jobs = max(1, min(jobs or os.cpu_count() or 1, number))
+    with store.open("a") as file:
+        for trial, result in ((t, work(t)) for t in left) if jobs == 1 else _together(work, left, jobs):
+            known[_key(trial)] = result
+            file.write(json.dumps({"trial": trial, "result": result}) + "\n")
+            file.flush()
+            number -= 1
+            if told is not None:
+                told(len(wanted) - number, len(wanted))
+    return [(trial, known[_key(trial)]) for trial in todo]
+
+
+def _together(work: Callable[[Trial], Result], left: list[Trial], jobs: int) -> Iterator[tuple[Trial, Result]]:
+    # a fork would inherit torch's threads in an unknown state
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+        running = {pool.submit(work, trial): trial for trial in left}
+        try:
+            for future in as_completed(running):
+                yield running[future], future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _key(trial: Trial) -> str:
+    return json.dumps(trial, sort_keys=True)
+
+
+def _read(store: Path) -> dict[str, Result]:
+    """What the store holds; a last line that was cut off in the middle is taken out of the file."""
+    if not store.exists():
+        return {}
+    text = store.read_text()
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        store.write_text(whole)
+    try:
+        return {_key(entry["trial"]): entry["result"] for entry in map(json.loads, whole.splitlines())}
+    except (ValueError, KeyError, TypeError):
+        raise StudyError(f"{store} is not a file of trials and results; delete it, or keep the study's results elsewhere") from None
+
+
+class Spread(NamedTuple):
+    """Mean and sample standard deviation of one metric over seeds."""
+
+    mean: float
+    std: float
+    seeds: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4f} ± {self.std:.4f}" if self.seeds > 1 else f"{self.mean:.4f}"
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """
+    >>> print(spread([1.0, 2.0, 3.0]))
+    2.0000 ± 1.0000
+    """
+    return Spread(fmean(values), stdev(values) if len(values) > 1 else 0.0, len(values))
+
+
+def groups(done: Done, *keys: str) -> dict[tuple[Any, ...], list[Result]]:
+    """The results that agree in some of their trials' entries, such as the seeds of one method.
+
+    >>> groups([({"m": "A", "seed": 0}, {"v": 1}), ({"m": "A", "seed": 1}, {"v": 2})], "m")
+    {('A',): [{'v': 1}, {'v': 2}]}
+    """
+    found: dict[tuple[Any, ...], list[Result]] = {}
+    for trial, result in done:
+        found.setdefault(tuple(_hashable(trial[key]) for key in keys), []).append(result)
+    return found
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+
+
+def best(done: Done, keys: Sequence[str], metric: str, larger: bool = True) -> dict[tuple[Any, ...], Trial]:
+    """For each value of `keys` the trial whose other entries (but the seed) have the best mean of `metric`.
+
+    A result without the metric, or with one that is not finite, counts as the worst.
+    """
+    chosen: dict[tuple[Any, ...], tuple[float, Trial]] = {}
+    by_settings: dict[str, tuple[Trial, list[float]]] = {}
+    for trial, result in done:
+        settings = {name: value for name, value in trial.items() if name != "seed"}
+        value = result.get(metric)
+        score = -math.inf if value is None or not math.isfinite(value) else (value if larger else -value)
+        by_settings.setdefault(_key(settings), (settings, []))[1].append(score)
+    for settings, scores in by_settings.values():
+        key, mean = tuple(_hashable(settings[name]) for name in keys), fmean(scores)
+        if key not in chosen or mean > chosen[key][0]:
+            chosen[key] = (mean, settings)
+    return {key: settings for key, (_, settings) in chosen.items()}
+
+
+class Paired(NamedTuple):
+    """The difference of two methods on the same seeds: mean, 95 % interval and p-value of the paired t-test."""
+
+    mean: float
+    low: float
+    high: float
+    p: float
+
+
+def paired(a: Sequence[float], b: Sequence[float]) -> Paired:
+    """a − b, seed by seed.
+
+    >>> paired([1.0, 2.0, 3.1], [0.5, 1.4, 2.6]).mean
+    0.5333333333333333
+    """
+    if len(a) != len(b) or len(a) < 2:
+        raise StudyError(f"a paired test needs the same seeds of both methods, at least two; got {len(a)} and {len(b)}")
+    differences = [u - v for u, v in zip(a, b, strict=True)]
+    mean, error = fmean(differences), stdev(differences) / math.sqrt(len(differences))
+    if error == 0:
+        return Paired(mean, mean, mean, 1.0 if mean == 0 else 0.0)
+    law = stats.t(len(differences) - 1)
+    return Paired(mean, mean - law.ppf(0.975) * error, mean + law.ppf(0.975) * error, float(2 * law.sf(abs(mean) / error)))
+
+
+def rows(done: Done, metrics: Sequence[str], method: str = "method", setting: Sequence[str] = (),
+         paper: dict[tuple[Any, ...], float] | None = None) -> list[dict[str, Any]]:
+    """Rows of a record: one for each method, setting and metric, over the seeds; `paper[method, setting…, metric]` is the published one."""
+    table = []
+    for key, results in groups(done, method, *setting).items():
+        for metric in metrics:
+            values = [result[metric] for result in results if result.get(metric) is not None]
+            if values:
+                s = spread(values)
+                table.append({"method": key[0], "setting": dict(zip(setting, key[1:], strict=True)), "metric": metric, "mean": s.mean,
+                              "std": s.std, "seeds": s.seeds, "paper": (paper or {}).get((*key, metric))})
+    return table
+
+
+def record(path: Path | str, table: Sequence[dict[str, Any]], minutes: float, command: str | None = None) -> None:
+    """Write what a study came to, with what is needed to repeat it."""
+    about = {"command": command or " ".join(["python", *sys.argv]), "commit": commit(), "date": date.today().isoformat(),
+             "machine": machine(), "minutes": round(minutes, 1), "rows": list(table)}
+    Path(path).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+
+
+def commit() -> str | None:
+    """The commit of the working folder, where it is one of git's."""
+    try:
+        told = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return told.stdout.strip()
+
+
+def machine() -> str:
+    """
+    >>> "cores" in machine()
+    True
+    """
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}"
