@@ -167,7 +167,7 @@ class Federation(Cohort):
         self.tape.finish()
         if constants is not None:
             with self.phase("setup"):
-                self.ledger.book(floats_down=constants.numel() * self.size, bytes_down=constants.nbytes * self.size)
+                self.ledger.cross("down", "finish", constants.numel(), constants.nbytes, self.size)
         self.setting = Setting(problem, self.data, self.setting.seed, self.setting.precision, constants)
         self.engine.start(self.setting)
 
@@ -203,6 +203,16 @@ class Federation(Cohort):
         with self.ledger.phase(name):
             yield
 
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """Inside, training is played ahead: with the samples that the coming calls will draw, and booked under the phase `output`."""
+        before = dict(self.counters)
+        try:
+            with self.ledger.redirected("output"):
+                yield
+        finally:
+            self.counters = before
+
     def project_x(self, x: Tensor) -> Tensor:
         """The problem's projection, for use after a mean."""
         return x if self.problem.project_x is None else self.problem.project_x(x)
@@ -236,10 +246,12 @@ class Federation(Cohort):
             self.tape.usable(value)
             if value.cohort is not cohort:
                 raise PlacementError("a mean is taken over the cohort its values live at; use that cohort's mean")
+        makers = ["" if value.call is None else value.call.fn.__name__ for value in values]
         reducer = Reducer(cohort.names, weights, floating)
         self.tape.run(cohort, list(values), reducer)
-        self.ledger.book(exchanges=1, floats_up=sum(s.numel() for s in reducer.sums) * cohort.size,
-                         bytes_up=sum(s.nbytes for s in reducer.sums) * cohort.size)
+        for made, total in zip(makers, reducer.sums, strict=True):
+            self.ledger.cross("up", made, total.numel(), total.nbytes, cohort.size)
+        self.ledger.book(exchanges=1)
         return _single(reducer.sums)
 
 def _single(values: Sequence[Any]) -> Any:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 PHASES = ("setup", "train", "output", "evaluation")
 
@@ -24,6 +24,18 @@ class Account:
     calls: Counter[str] = field(default_factory=Counter)
 
 
+@dataclass(frozen=True)
+class Line:
+    """One value that crossed the network: to or from `clients` clients, `floats` numbers each."""
+
+    direction: Literal["down", "up"]
+    what: str  # the client function that first reads it, or that made it
+    floats: int
+    bytes: int
+    clients: int
+    exchange: int  # of the phase; what comes down before the first upload belongs to exchange 1
+
+
 class Ledger:
     """One account per phase.
 
@@ -36,6 +48,8 @@ class Ledger:
     def __init__(self) -> None:
         self.accounts = {phase: Account() for phase in PHASES}
         self.current = "train"
+        self.instead: str | None = None  # a phase that all bookings go to, see `redirected`
+        self.lines: list[Line] | None = None  # single values, where somebody wants to see them
 
     def __getitem__(self, phase: str) -> Account:
         return self.accounts[phase]
@@ -51,8 +65,38 @@ class Ledger:
         finally:
             self.current = before
 
+    @contextmanager
+    def redirected(self, phase: str) -> Iterator[None]:
+        """Inside, bookings go to `phase`, whatever phase they say."""
+        before, self.instead = self.instead, phase
+        try:
+            yield
+        finally:
+            self.instead = before
+
+    @contextmanager
+    def recording(self) -> Iterator[list[Line]]:
+        """Inside, single values are listed as they cross."""
+        before, lines = self.lines, list[Line]()
+        self.lines = lines
+        try:
+            yield lines
+        finally:
+            self.lines = before
+
+    def cross(self, direction: Literal["down", "up"], what: str, floats: int, nbytes: int, clients: int) -> None:
+        """Book one value at `clients` clients; an upload comes before its exchange is booked."""
+        if self.lines is not None:
+            self.lines.append(Line(direction, what, floats, nbytes, clients, self._account.exchanges + 1))
+        amounts = {f"floats_{direction}": floats * clients, f"bytes_{direction}": nbytes * clients}
+        self.book(None, **amounts)
+
+    @property
+    def _account(self) -> Account:
+        return self.accounts[self.instead or self.current]
+
     def book(self, calls: Counter[str] | None = None, **amounts: int) -> None:
-        account = self.accounts[self.current]
+        account = self._account
         for name, amount in amounts.items():
             setattr(account, name, getattr(account, name) + amount)
         if calls:

@@ -9,15 +9,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from . import checkpoint
 from .algorithms.base import Algorithm
 from .errors import AlgorithmError, CheckpointError, NonFinite
 from .fed import Federation
+from .ledger import Line
 
 Metrics = dict[str, float]
 Reason = Literal["rounds", "minutes", "early stop", "diverged", "interrupted"]
@@ -56,6 +60,8 @@ class Run:
     seconds: float = 0.0
     every: int | None = None
     trouble: str | None = None  # what diverged, in words
+    traffic: list[Line] = field(default_factory=list)  # what crossed the network in the last round
+    output: Tensor | None = None  # the uniformly drawn iterate, where it was asked for and reached
 
     def column(self, name: str) -> list[float]:
         return [row[name] for row in self.history]
@@ -66,7 +72,8 @@ Callback = Callable[[Metrics], None]
 
 def run(algorithm: Algorithm, fed: Federation, state: Any, rounds: int, evaluate: Callable[[Any], Metrics] | None = None,
         every: int | None = None, *, folder: Path | str | None = None, resume: bool = False, save_every: int | None = None,
-        minutes: float | None = None, stop: EarlyStop | None = None, callbacks: Sequence[Callback] = ()) -> Run:
+        minutes: float | None = None, stop: EarlyStop | None = None, callbacks: Sequence[Callback] = (),
+        output: Literal["last", "uniform"] = "last") -> Run:
     """Run up to `rounds` rounds from `state`; evaluate before the first, after every `every`-th and after the last.
 
     every:      None chooses so that evaluation takes about a tenth of the time, once, from the first round and evaluation
@@ -76,6 +83,8 @@ def run(algorithm: Algorithm, fed: Federation, state: Any, rounds: int, evaluate
     minutes:    a budget; the run can be resumed after it
     stop:       early stopping
     callbacks:  called with each row of history
+    output:     "uniform" keeps the iterate that the theorems speak of as well, `Run.output`: the mean of the clients' points after t
+                steps, t drawn uniformly before the run; within a round that takes one extra average, booked under the phase `output`
 
     A row has the metrics with the round, and the exchanges, bytes, samples and seconds of training so far. Evaluation is booked
     under its own phase and does not change the training. A client's non-finite upload ends the run as "diverged", with the last
@@ -92,6 +101,7 @@ def run(algorithm: Algorithm, fed: Federation, state: Any, rounds: int, evaluate
     elif keeper is not None:
         keeper.begin()
     loop = _Loop(algorithm, fed, result, evaluate, callbacks, keeper)
+    chosen = _Uniform(algorithm, fed, rounds) if output == "uniform" else None
     start = time.perf_counter() - result.seconds
     with _interrupts() as interrupted:
         if not result.history and result.rounds == 0:
@@ -101,6 +111,10 @@ def run(algorithm: Algorithm, fed: Federation, state: Any, rounds: int, evaluate
                 result.reason = "minutes"
                 break
             try:
+                if chosen is not None and chosen.round == result.rounds:
+                    result.output = chosen.iterate(result.state)
+                    if keeper is not None:
+                        keeper.keep(result.output)
                 loop.round()
             except NonFinite as error:
                 result.reason, result.trouble = "diverged", str(error)
@@ -133,7 +147,8 @@ class _Loop:
 
     def round(self) -> None:
         start = time.perf_counter()
-        self.result.state = self.algorithm.round(self.fed, self.result.state)
+        with self.fed.ledger.recording() as self.result.traffic:
+            self.result.state = self.algorithm.round(self.fed, self.result.state)
         self.result.rounds += 1
         elapsed = time.perf_counter() - start
         # the first round traces and warms up: the quickest so far says what rounds will cost
@@ -162,18 +177,48 @@ class _Loop:
             callback(row)
 
 
+class _Uniform:
+    """An iterate drawn uniformly from all steps of all rounds, before the first.
+
+    Where a round is a number of local steps, the steps before the chosen one are played ahead of their round, from the same state and
+    with the same samples, and averaged; that average is all it costs on the network besides what those steps exchange themselves.
+    """
+
+    def __init__(self, algorithm: Algorithm, fed: Federation, rounds: int) -> None:
+        self.algorithm, self.fed = algorithm, fed
+        steps = getattr(algorithm, "local_steps", 1)
+        each = steps if isinstance(steps, int) else 1  # epochs differ from client to client: the rounds' ends are the iterates
+        fed.counters["server:output"] = 0  # so that a resumed run draws the same
+        with fed.phase("output"):
+            index = fed.integer(each * rounds) if rounds else 0
+        self.round, self.step = divmod(index, each)
+
+    def iterate(self, state: Any) -> Tensor:
+        if self.step:
+            with self.fed.rehearsal():
+                state = replace(self.algorithm, local_steps=self.step).round(self.fed, state)  # type: ignore[type-var]
+        x: Tensor = state.x
+        return x.clone()
+
+
 class _Keeper:
     """A run's folder: the history as it grows, and the last checkpoint, which holds the history too."""
 
     def __init__(self, folder: Path, algorithm: Algorithm, fed: Federation) -> None:
         self.folder, self.algorithm, self.fed = folder, algorithm, fed
-        self.history, self.checkpoint = folder / "history.jsonl", folder / "state.ckpt"
+        self.history, self.checkpoint, self.output = folder / "history.jsonl", folder / "state.ckpt", folder / "output.safetensors"
 
     def begin(self) -> None:
         if self.checkpoint.exists():
             raise CheckpointError(f"{self.folder} holds a run already; go on with it (resume=True, --resume) or take another folder")
         self.folder.mkdir(parents=True, exist_ok=True)
         self.history.write_text("")
+        self.output.unlink(missing_ok=True)
+
+    def keep(self, output: Tensor) -> None:
+        aside = self.output.with_suffix(".part")
+        save_file({"x": output}, aside)
+        aside.replace(self.output)
 
     def write(self, row: Metrics) -> None:
         with self.history.open("a") as file:
@@ -193,6 +238,8 @@ class _Keeper:
         extra = checkpoint.extra(self.checkpoint)
         result.rounds, result.seconds, result.history = extra["rounds"], extra["seconds"], extra["history"]
         result.every = result.every if result.every is not None else extra["every"]
+        if self.output.exists():
+            result.output = load_file(self.output)["x"]
         aside = self.history.with_suffix(".part")
         aside.write_text("".join(json.dumps(row) + "\n" for row in result.history))
         aside.replace(self.history)

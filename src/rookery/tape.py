@@ -166,7 +166,9 @@ class Tape:
         self.stored = (self.stored | made | set(values)) & later
         for id, who in news.items():
             self.delivered[id] = np.union1d(self.delivered[id], cohort.index[who]) if id in self.delivered else cohort.index
-            self.ledger.book(floats_down=values[id].numel() * len(who), bytes_down=values[id].nbytes * len(who))
+            reader = next((op.fn.__name__ for op in ops if isinstance(op, Map) and id in op.reads), "")
+            if len(who):
+                self.ledger.cross("down", reader, values[id].numel(), values[id].nbytes, len(who))
         self.values = {id: v for id, v in self.values.items() if id in later}
         self.delivered = {id: who for id, who in self.delivered.items() if id in self.values}
         for phase, work in silent.works:
