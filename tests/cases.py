@@ -5,25 +5,58 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from inspect import signature
 from typing import Any
 
+import known_compositional as compositional
+import nested_problems as nested
+from torch import Tensor
+
 from rookery import (
+    ALSET,
+    BSA,
     BSGD,
     FCSG,
     FCSGM,
+    GCIVR,
+    MBSGD,
+    NASA,
+    PDSGD,
     SCAFFOLD,
+    SCGD,
+    SGDA,
+    SMD,
+    TTSA,
     AccFCSGM,
     BSpiderBoost,
+    ComFedL,
+    FastDRO,
     FedAvg,
+    FedAvgCaseI,
+    FedAvgCaseII,
+    FedAvgS,
+    FedBiOAcc,
     FedDRO,
     Federation,
+    FedGDAGT,
     FedLin,
     FedNest,
+    FedNestSGD,
     FedNova,
     FedOpt,
     FedProx,
     FedSVRG,
+    LFedNest,
+    LocalSCGD,
+    LocalSCGDM,
+    LocalSGDA,
     LocalSGDM,
+    ModifiedFedAvg,
+    PDSGDWeights,
+    ShroFBO,
+    SimFBO,
+    StocBiO,
+    Unconstrained,
     as_bilevel,
 )
 from rookery import testproblems as known
@@ -43,6 +76,8 @@ class Case:
     embed: bool = False  # run on the bilevel form of the problem
     memory: bool = False  # exact with local steps only once its clients' state has been found, not from the start
     biased: bool = False  # small batches bias its direction, by design
+    astray: int | None = None  # from so many local steps on its limit stays away from the solution, however small lr: by its construction
+    third: Callable[[Known], Tensor] | None = None  # a third variable's value at the solution, where a method tracks one
 
     def solved(self, sizes: tuple[int, ...] = known.SIZES) -> Known:
         return _solved(self.known, sizes)
@@ -52,7 +87,8 @@ class Case:
 
     def init(self, algorithm: Algorithm, fed: Federation, k: Known, at_solution: bool = False) -> Any:
         x, y = (k.x, k.y) if at_solution else (k.x0, k.y0)
-        return algorithm.init(fed, x, y) if isinstance(algorithm, FedNest) and y is not None else algorithm.init(fed, x)
+        points = (x, y) if y is not None and "y" in signature(algorithm.init).parameters else (x,)
+        return algorithm.init(fed, *points, *((self.third(k),) if self.third is not None and at_solution else ()))
 
 
 @cache
@@ -70,6 +106,19 @@ def nest(**fixed: Any) -> Callable[..., Algorithm]:
 
 def opt(server: str, **fixed: Any) -> Callable[..., Algorithm]:
     return lambda lr, steps, batch: FedOpt(lr, steps, batch, server, **{"server_lr": 0.3, "beta1": 0.5, "tau": 0.1, **fixed})
+
+
+def inner(kind: type[Algorithm], factor: float = 4.0, **fixed: Any) -> Callable[..., Algorithm]:
+    """Inner step sizes in proportion to lr, so that the drift of both levels halves with it."""
+    return lambda lr, q, b: kind(**{"lr": lr, "inner_lr": factor * lr, "local_steps": q, "batch": b, **fixed})
+
+
+def tracking(kind: type[Algorithm], **fixed: Any) -> Callable[..., Algorithm]:
+    return lambda lr, q, b: kind(**{"lr": lr, "inner_lr": 3 * lr, "solve_lr": 3 * lr, "local_steps": q, "batch": b, **fixed})
+
+
+def alone(kind: type[Algorithm], **fixed: Any) -> Callable[..., Algorithm]:
+    return lambda lr, q, b: kind(**{"lr": lr, "inner_lr": 0.4, "terms": 4, "smoothness": 2.5, "batch": b, **fixed})
 
 
 def pooled(sizes: tuple[int, ...]) -> Known:
@@ -92,16 +141,75 @@ CASES = [
     Case("FCSG-M", lambda lr, q, b: FCSGM(lr, q, b, b, beta=0.3), known.conditional, lambda d, _, q: (1, 2 * d, 2 * d), biased=True),
     Case("Acc-FCSG-M", lambda lr, q, b: AccFCSGM(lr, q, b, b, beta=0.3), known.conditional, lambda d, _, q: (1, 2 * d, 2 * d), biased=True),
     Case("FedDRO", lambda lr, q, b: FedDRO(lr, 0.3, q, b), known.compositional, lambda d, dy, q: (q + 1, q * dy + d, d + (q + 1) * dy)),
+    Case("FedDRO/scalar", lambda lr, q, b: FedDRO(lr, 0.3, q, b), compositional.scalar,
+         lambda d, dy, q: (q + 1, q * dy + d, d + (q + 1) * dy)),
+    Case("FedAvg-CO/I", lambda lr, q, b: FedAvgCaseI(lr, q, b), known.compositional, lambda d, _, q: (1, d, d), astray=1, biased=True),
+    Case("FedAvg-CO/II", lambda lr, q, b: FedAvgCaseII(lr, q, b), known.compositional, lambda d, dy, q: (2, dy + d, d + dy), astray=2,
+         biased=True),
+    Case("FedAvg-CO/modified", lambda lr, q, b: ModifiedFedAvg(lr, q, b), known.compositional,
+         lambda d, dy, q: (q + 1, q * dy + d, d + q * dy), biased=True),
+    Case("MBSGD", lambda lr, q, b: MBSGD(lr, b), known.compositional, lambda d, _, q: (1, d, d), astray=1, biased=True),
+    Case("Unconstrained", lambda lr, q, b: Unconstrained(lr, b), compositional.only_h, lambda d, _, q: (1, d, d)),
+    Case("FastDRO", lambda lr, q, b: FastDRO(lr, b), compositional.robust, lambda d, _, q: (1, d, d), biased=True),
+    Case("ComFedL", lambda lr, q, b: ComFedL(lr, q, b), compositional.local, lambda d, _, q: (1, d, d), biased=True),
+    Case("Local-SCGD/shared", lambda lr, q, b: LocalSCGD(lr, q, b, tracking=0.5), known.compositional,
+         lambda d, dy, q: (1, d + dy, d + dy), astray=1, biased=True),
+    Case("Local-SCGD/local", lambda lr, q, b: LocalSCGD(lr, q, b, tracking=0.5), compositional.local,
+         lambda d, _, q: (1, d + 2, d + 2), astray=1, biased=True),
+    Case("Local-SCGDM/shared", lambda lr, q, b: LocalSCGDM(lr, q, b, tracking=0.5, beta=0.5), known.compositional,
+         lambda d, dy, q: (1, 2 * d + dy, 2 * d + dy), astray=1, biased=True),
+    Case("Local-SCGDM/local", lambda lr, q, b: LocalSCGDM(lr, q, b, tracking=1.0, beta=0.5), compositional.local,
+         lambda d, _, q: (1, 2 * d + 2, 2 * d + 2), biased=True),
+    Case("GCIVR", lambda lr, q, b: GCIVR(lr, q, b, b), known.compositional,
+         lambda d, dy, q: (q, q * (dy + dy * d + d), q * d), biased=True),
+    Case("PDSGD", lambda lr, q, b: PDSGD(lr, 0.3, 0.5, b), compositional.constrained, lambda d, dy, q: (3, 2 * dy + d, 2 * d + dy),
+         third=lambda k: k.y),
+    Case("PDSGD (DRO)", lambda lr, q, b: PDSGDWeights(lr, 2, 0.3, b), compositional.weights, lambda d, dy, q: (1, d + dy, d + dy),
+         third=lambda k: k.y),
     Case("FedNest/bilevel", nest(terms=40, smoothness=2.0, series="deterministic"), known.bilevel,
          lambda d, dy, q: (2 * 2 + 40 + 3, (4 + 41) * dy + 2 * d, 2 * d + (4 + 1 + 40 + 1) * dy), rounds=150),
     Case("FedNest/minimax", nest(), known.minimax, lambda d, dy, q: (2 * 2 + 2, 4 * dy + 2 * d, 2 * d + (4 + 1) * dy), embed=True),
     Case("FedNest/compositional", nest(), known.compositional,
          lambda d, dy, q: (2 * 2 + 3, (4 + 1) * dy + 2 * d, 2 * d + (4 + 1 + 1) * dy), embed=True),
     Case("FedNest/minimization", nest(), known.minimization, lambda d, _, q: (2, 2 * d, 2 * d), embed=True),
+    Case("FedNest/conjugate", nest(terms=2, series="conjugate"), known.bilevel,
+         lambda d, dy, q: (2 * 2 + 2 + 3, (4 + 3) * dy + 2 * d, 2 * d + (4 + 1 + 2 + 1) * dy), rounds=150, biased=True),
+    Case("FedNest-SGD", inner(FedNestSGD, inner_rounds=2, terms=2, series="conjugate"), known.bilevel,
+         lambda d, dy, q: (2 + 2 + 3, (2 + 3) * dy + 2 * d, 2 * d + (2 + 1 + 2 + 1) * dy), rounds=150, biased=True),
+    Case("FedNest-SGD/deterministic", inner(FedNestSGD, inner_rounds=2, terms=40, smoothness=2.0, series="deterministic"), known.bilevel,
+         lambda d, dy, q: (2 + 40 + 3, (2 + 41) * dy + 2 * d, 2 * d + (2 + 1 + 40 + 1) * dy), rounds=150),
+    Case("LFedNest", inner(LFedNest, inner_rounds=2, terms=3, smoothness=2.5, series="deterministic"), nested.own_hypergradients,
+         lambda d, dy, q: (2 + 1, 2 * dy + d, d + (2 + 1) * dy), rounds=200),
+    Case("SGDA", lambda lr, q, b: SGDA(lr, 2 * lr, b), known.minimax, lambda d, dy, q: (1, d + dy, d + dy)),
+    Case("LocalSGDA", inner(LocalSGDA, 2.0), known.minimax, lambda d, dy, q: (1, d + dy, d + dy)),
+    Case("FedAvg-S", inner(FedAvgS, 1.0), known.minimax, lambda d, dy, q: (1, d + dy, d + dy)),
+    Case("FedGDA-GT", lambda lr, q, b: FedGDAGT(lr, q, b), known.minimax, lambda d, dy, q: (2, 2 * (d + dy), 2 * (d + dy))),
+    Case("SimFBO", tracking(SimFBO), known.bilevel, lambda d, dy, q: (1, d + 2 * dy, d + 2 * dy), third=nested.inverse_gradient),
+    Case("ShroFBO", tracking(ShroFBO, local=0.7), known.bilevel, lambda d, dy, q: (1, d + 2 * dy, d + 2 * dy),
+         third=nested.inverse_gradient),
+    Case("FedBiOAcc", tracking(FedBiOAcc, scale=10.0, delay=1000.0, decay=0.5), known.bilevel,
+         lambda d, dy, q: (1, 2 * d + 4 * dy, 2 * d + 4 * dy), third=nested.inverse_gradient),
 ]
 
 # methods of one machine refuse a second client; test_baselines.py holds them against the laws that say nothing of other clients
 ONE_MACHINE = [
     Case("BSGD", lambda lr, q, b: BSGD(lr, q, b, b), pooled, lambda d, _, q: (1, d, d), biased=True),
     Case("BSpiderBoost", lambda lr, q, b: BSpiderBoost(lr, q, b, b, 2 * b if b else None), pooled, lambda d, _, q: (1, d, d), biased=True),
+]
+
+# the same for minimax and bilevel problems; test_bilevel.py and test_minimax.py hold these against the laws
+ONE_MACHINE_NESTED = [
+    Case("ALSET", lambda lr, q, b: alone(ALSET, inner_steps=q)(lr, q, b), nested.agreeing, lambda d, dy, q: (1, d + dy, d + dy)),
+    Case("stocBiO", lambda lr, q, b: alone(StocBiO, inner_steps=q, terms=40, smoothness=2.0)(lr, q, b), nested.pooled_bilevel,
+         lambda d, dy, q: (1, d + dy, d + dy)),
+    Case("BSA", lambda lr, q, b: alone(BSA, inner_steps=2 * q)(lr, q, b), nested.agreeing, lambda d, dy, q: (1, d + dy, d + dy)),
+    Case("TTSA", alone(TTSA), nested.agreeing, lambda d, dy, q: (1, d + dy, d + dy), lr=0.5, rounds=800),
+    Case("SMD", inner(SMD, 1.0, prox=10.0), nested.pooled_minimax, lambda d, dy, q: (1, d + dy, d + dy), rounds=24),
+]
+
+# the same for compositions, in test_compositional.py
+ONE_MACHINE_COMPOSITIONS = [
+    Case("SCGD", lambda lr, q, b: SCGD(lr, 0.5, q, b), compositional.one_client, lambda d, dy, q: (1, d + dy, d + dy)),
+    Case("NASA", lambda lr, q, b: NASA(2 * lr, 0.5, 1.5, 1.5, q, b), compositional.one_client,
+         lambda d, dy, q: (1, 2 * d + dy, 2 * d + dy)),
 ]

@@ -1,26 +1,32 @@
-"""The command line: `rookery run FILE.toml`, `rookery list`, `rookery show NAME`. Needs the extra `cli`."""
+"""The command line: `rookery run`, `list`, `show`, `compare` and `report`. Needs the extra `cli`."""
 
 from __future__ import annotations
 
 import inspect
-import json
-import platform
 import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, fields
+from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from . import __version__
-from .config import algorithms, nearest, read
+from . import report as reports
+from . import tracking
+from .compare import Entry, larger_is_better
+from .compare import compare as compare_all
+from .config import algorithms, nearest, read, read_tree
+from .crossing import crossing, letters
 from .errors import RookeryError
 from .job import assemble
-from .run import run as run_loop
+from .ledger import Line
+from .parts import OBJECTIVES, ConfigError
 
 INTERRUPTED, DIVERGED, WRONG = 130, 3, 2  # exit codes
 
@@ -29,41 +35,41 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 console = Console(width=None if sys.stdout.isatty() else 120)
 errors = Console(stderr=True, width=None if sys.stderr.isatty() else 200)
 
+Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value, over what the file says")]
+
 
 @app.command()
 def run(file: Annotated[Path, typer.Argument(help="the description of the run")],
-        set: Annotated[list[str] | None, typer.Option("--set", help="section.key=value, over what the file says")] = None,
+        set: Sets = None,
         out: Annotated[Path | None, typer.Option("--out", help="the run's folder; default runs/NAME-OF-FILE")] = None,
         resume: Annotated[bool, typer.Option("--resume", help="go on with the run in that folder")] = False,
-        minutes: Annotated[float | None, typer.Option("--minutes", help="stop after so long; --resume goes on")] = None) -> None:
-    """Train as a file describes; history and checkpoints go to the run's folder."""
+        minutes: Annotated[float | None, typer.Option("--minutes", help="stop after so long; --resume goes on")] = None,
+        track: Annotated[list[str] | None, typer.Option("--track", help="tensorboard or mlflow; needs the extra tracking")] = None) -> None:
+    """Train as a file describes; history, checkpoints and predictions go to the run's folder."""
     config = read(file, set or ())
     folder = out or Path("runs") / file.stem
     job = assemble(config)
     sizes = job.fed.data.sizes
-    console.print(f"{config.algorithm.title} on {config.objective.name} of {config.data.name}: {len(sizes)} sites of "
+    console.print(f"{config.algorithm.title} on {config.objective.name} of {config.data.source}: {len(sizes)} sites of "
                   f"{sizes.min()}–{sizes.max()} rows, {job.model.size} parameters, engine {job.fed.engine.name}")
+    trackers = [tracking.tracker(name, folder, file.stem) for name in track or ()]
     bar = Progress(TextColumn("round {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.fields[score]}"),
                    TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
     with bar:
         task = bar.add_task("run", total=config.run.rounds, score="")
-        result = run_loop(config.algorithm, job.fed, job.start(), config.run.rounds, job.scores, config.run.every,
-                          folder=folder, resume=resume, save_every=config.run.save_every,
-                          minutes=minutes if minutes is not None else config.run.minutes,
-                          callbacks=[lambda row: bar.update(task, completed=row["round"], score=f"accuracy {row['test accuracy']:.3f}")])
-    about = {"command": " ".join(sys.argv), "rookery": __version__, "torch": torch.__version__, "python": platform.python_version(),
-             "reason": result.reason, "trouble": result.trouble, "rounds": result.rounds, "seconds": result.seconds,
-             "ledger": job.fed.ledger.to_json()}
-    (folder / "about.json").write_text(json.dumps(about, indent=1))
+        result = job.run(folder, file.stem, resume, minutes, callbacks=[
+            lambda row: bar.update(task, completed=row["round"], score=f"accuracy {row['test accuracy']:.3f}"), *trackers])
     if result.history:
-        table = Table("", "loss", "accuracy", "worst class", title=f"after {result.rounds} rounds ({result.reason})")
         last = result.history[-1]
+        names = [name.removeprefix("test ") for name in last if name.startswith("test ")]
+        table = Table("", *names, title=f"after {result.rounds} rounds ({result.reason})")
         for part in ("validation", "test"):
-            table.add_row(part, *(f"{last[f'{part} {name}']:.4f}" for name in ("loss", "accuracy", "worst class")))
+            table.add_row(part, *(f"{last[f'{part} {name}']:.4f}" if f"{part} {name}" in last else "–" for name in names))
         console.print(table)
     account = job.fed.ledger["train"]
     megabytes = (account.bytes_up + account.bytes_down) / 1e6
-    console.print(f"{account.exchanges} exchanges, {megabytes:.2f} MB, {account.samples} samples; see {folder}")
+    console.print(f"{account.exchanges} exchanges, {megabytes:.2f} MB, {account.samples} samples; see {folder}, "
+                  f"or write a page about it: rookery report {folder}")
     if result.reason == "diverged":
         errors.print(f"diverged: {result.trouble}; the last good state is in {folder / 'state.ckpt'}", style="red", markup=False)
         raise typer.Exit(DIVERGED)
@@ -71,18 +77,92 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
         raise typer.Exit(INTERRUPTED)
 
 
+@app.command()
+def compare(files: Annotated[list[Path], typer.Argument(help="descriptions; the first is what the others are compared with")],
+            seeds: Annotated[int, typer.Option("--seeds", help="runs of each, on the same seeds")] = 5,
+            grid: Annotated[list[str] | None, typer.Option("--grid", help="section.key=v1,v2,…: tried alike for every file")] = None,
+            by: Annotated[str, typer.Option("--by", help="the validation metric that chooses from the grid")] = "validation loss",
+            set: Sets = None,
+            out: Annotated[Path, typer.Option("--out", help="the comparison's folder; done runs in it are kept")] = Path("runs/compare"),
+            title: Annotated[str, typer.Option("--title", help="of the page")] = "",
+            jobs: Annotated[int | None, typer.Option("--jobs", help="processes at a time; default: one per core")] = None) -> None:
+    """Run several descriptions on the same seeds, tuned alike: mean, spread, a paired test, and a page."""
+    labels = [file.stem for file in files]
+    if len(labels) > len({*labels}):
+        raise ConfigError(f"files are told apart by their names without ending, but two are called {max(labels, key=labels.count)!r}")
+    trees = {file.stem: read_tree(file, set or ()) for file in files}
+    tried = dict(_choice(text) for text in grid or ())
+    with _bar("runs") as told:
+        entries = compare_all(trees, seeds, out, tried, by, jobs, told)
+    console.print(_comparison(entries, seeds))
+    folders = [out / label / f"seed-{seed}" for label in labels for seed in range(seeds)]
+    page = reports.write([reports.load(folder) for folder in folders], out / "report.html", **({"title": title} if title else {}))
+    console.print(f"the page: {page}")
+    if any("diverged" in entry.ends for entry in entries):
+        raise typer.Exit(DIVERGED)
+
+
+def _choice(text: str) -> tuple[str, list[Any]]:
+    key, equals, values = text.partition("=")
+    if not equals or "." not in key:
+        raise ConfigError(f"a grid reads section.key=v1,v2,…, as in algorithm.lr=0.1,0.3; got {text!r}")
+    try:
+        return key.strip(), list(tomllib.loads(f"v = [{values}]")["v"])
+    except tomllib.TOMLDecodeError:
+        return key.strip(), [value.strip() for value in values.split(",")]
+
+
+def _comparison(entries: list[Entry], seeds: int) -> Table:
+    metrics = list(dict.fromkeys(name for entry in entries for name in entry.spreads))
+    tuned = any(entry.chosen for entry in entries)
+    table = Table("", *(["chosen"] if tuned else []), *(name.removeprefix("test ") for name in metrics),
+                  title=f"test rows, mean ± standard deviation over {seeds} seeds; p: paired t-test against {entries[0].label}")
+    leaders = {}
+    for name in metrics:
+        found = {entry.label: entry.spreads[name].mean for entry in entries if name in entry.spreads}
+        leaders[name] = (max if larger_is_better(name) else min)(found, key=lambda label: found[label])
+    for entry in entries:
+        cells = []
+        for name in metrics:
+            cell = str(entry.spreads[name]) if name in entry.spreads else "–"
+            p = f"  p {entry.against_first[name].p:.2g}" if name in entry.against_first else ""
+            cells.append(f"[bold]{cell}[/bold]{p}" if leaders[name] == entry.label else cell + p)
+        chosen = ", ".join(f"{key.partition('.')[2]} {value:g}" if isinstance(value, float) else f"{key.partition('.')[2]} {value}"
+                           for key, value in entry.chosen.items())
+        ends = "".join(f" ({number} {reason})" for reason, number in entry.ends.items() if reason != "rounds")
+        table.add_row(entry.label + ends, *([chosen] if tuned else []), *cells)
+    return table
+
+
+@app.command()
+def report(folders: Annotated[list[Path], typer.Argument(help="run folders; runs of the same label are seeds of one method")],
+           out: Annotated[Path, typer.Option("--out", help="the page")] = Path("report.html"),
+           title: Annotated[str, typer.Option("--title", help="of the page")] = "") -> None:
+    """Write one self-contained HTML page about runs."""
+    page = reports.write([reports.load(folder) for folder in folders], out, **({"title": title} if title else {}))
+    console.print(f"the page: {page}")
+
+
 @app.command(name="list")
-def list_algorithms() -> None:
-    """The algorithms, as their papers print them."""
+def list_all() -> None:
+    """The algorithms, as their papers print them, and the objectives a description can name."""
     table = Table("algorithm", "solves", "what it does")
     for title, cls in sorted(algorithms().items(), key=lambda item: item[0].lower()):
-        table.add_row(title, cls.solves.__name__, (inspect.getdoc(cls) or "").split("\n")[0])
+        table.add_row(title, cls.solves.__name__, _escaped((inspect.getdoc(cls) or "").split("\n")[0]))
     console.print(table)
+    table = Table("objective", "what it is")
+    for name, objective in OBJECTIVES.items():
+        table.add_row(name, _escaped((inspect.getdoc(objective) or "").split("\n")[0]))
+    console.print(table)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")
 
 
 @app.command()
 def show(name: Annotated[str, typer.Argument(help="an algorithm, as `rookery list` prints it")]) -> None:
-    """An algorithm's formula, paper and hyper-parameters."""
+    """An algorithm's formula, paper, hyper-parameters, and what crosses the network in a round."""
     known = algorithms()
     found = {title.lower(): cls for title, cls in known.items()}.get(name.lower())
     if found is None:
@@ -95,6 +175,26 @@ def show(name: Annotated[str, typer.Argument(help="an algorithm, as `rookery lis
     for f in fields(found):  # type: ignore[arg-type]
         table.add_row(f.name, str(f.type), "needed" if f.default is MISSING else str(f.default))
     console.print(table)
+    algorithm, lines = crossing(found)
+    steps = f", {algorithm.local_steps} local steps" if hasattr(algorithm, "local_steps") else ""
+    table = Table("exchange", "down to each client", "up from each client", title=f"one round{steps}; d and d_y are the lengths of x and y")
+    for number, (_, group) in enumerate(groupby(lines, key=lambda line: line.exchange), 1):
+        crossed = list(group)
+        table.add_row(str(number), *(_side(crossed, direction) for direction in ("down", "up")))
+    console.print(table)
+
+
+def _side(lines: list[Line], direction: str) -> str:
+    return ", ".join(f"{letters(line.floats)} ({line.what})" for line in lines if line.direction == direction) or "–"
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    bar = Progress(TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console,
+                   disable=not console.is_terminal, transient=True)
+    with bar:
+        task = bar.add_task(what)
+        yield lambda done, number: bar.update(task, completed=done, total=number)
 
 
 def main() -> None:

@@ -13,71 +13,10 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from .algorithms.base import Algorithm
 from .errors import RookeryError
 from .fed import Epochs
+from .parts import OBJECTIVES, ConfigError, CrossEntropy, DataPart, FederationPart, ModelPart, Objective, RunPart, SitesPart
 from .problem import Problem
-from .program import PROGRAMS
-
-
-class ConfigError(RookeryError):
-    """A run's description is not right; the message names the entry."""
-
-
-@dataclass(frozen=True)
-class DataPart:
-    """[data] what to train on, by its name in `rookery.data.sets`. `validation` is the share of its rows that each site holds out."""
-
-    name: str
-    validation: float = 0.2
-
-
-@dataclass(frozen=True)
-class SitesPart:
-    """[sites] how rows are spread over sites."""
-
-    how: Literal["iid", "dirichlet", "shards", "quantity"] = "dirichlet"
-    number: int = 8
-    alpha: float = 1.0
-    per_site: int = 2
-
-
-@dataclass(frozen=True)
-class ModelPart:
-    """[model] the net; its inputs and outputs follow from the data."""
-
-    name: Literal["linear", "mlp", "small_cnn", "resnet20"] = "mlp"
-    hidden: tuple[int, ...] = (32,)
-
-
-@dataclass(frozen=True)
-class ObjectivePart:
-    """[objective] what is minimised."""
-
-    name: Literal["cross_entropy", "kl_dro"] = "cross_entropy"
-    lam: float = 1.0
-    weight_decay: float = 0.0
-
-
-@dataclass(frozen=True)
-class FederationPart:
-    """[federation] how the sites work together."""
-
-    engine: Literal["auto", "loop", "vectorised", "wire"] = "auto"
-    weights: Literal["equal", "samples"] = "samples"
-    participate: int | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**32:  # what NumPy and scikit-learn take
-            raise ConfigError(f"seed must be a whole number from 0 to 2**32 - 1; got {self.seed}")
-
-
-@dataclass(frozen=True)
-class RunPart:
-    """[run] how long, and how often to look."""
-
-    rounds: int = 50
-    every: int | None = None
-    minutes: float | None = None
-    save_every: int | None = None
+from .program import PROGRAMS, Schedule
+from .schedules import SCHEDULES
 
 
 @dataclass(frozen=True)
@@ -88,14 +27,13 @@ class Config:
     algorithm: Algorithm
     sites: SitesPart = field(default_factory=SitesPart)
     model: ModelPart = field(default_factory=ModelPart)
-    objective: ObjectivePart = field(default_factory=ObjectivePart)
+    objective: Objective = field(default_factory=CrossEntropy)
     federation: FederationPart = field(default_factory=FederationPart)
     run: RunPart = field(default_factory=RunPart)
 
 
 _T = TypeVar("_T")
-_SECTIONS = {"data": DataPart, "sites": SitesPart, "model": ModelPart, "objective": ObjectivePart, "federation": FederationPart,
-             "run": RunPart}
+_SECTIONS = {"data": DataPart, "sites": SitesPart, "model": ModelPart, "federation": FederationPart, "run": RunPart}
 
 
 def algorithms() -> dict[str, type[Algorithm]]:
@@ -112,6 +50,11 @@ def nearest(word: str, words: Sequence[str]) -> str:
 
 def read(path: Path | str, overrides: Sequence[str] = ()) -> Config:
     """The description in a file, with `section.key=value` overrides."""
+    return parse(read_tree(path, overrides))
+
+
+def read_tree(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The tables of a file, not yet checked."""
     path = Path(path)
     try:
         tree = tomllib.loads(path.read_text())
@@ -121,12 +64,12 @@ def read(path: Path | str, overrides: Sequence[str] = ()) -> Config:
         raise ConfigError(f"{path} is not TOML: {error}") from None
     for override in overrides:
         _override(tree, override)
-    return parse(tree)
+    return tree
 
 
 def parse(tree: dict[str, Any]) -> Config:
     """The description in a tree of tables."""
-    known = [*_SECTIONS, "algorithm"]
+    known = [*_SECTIONS, "algorithm", "objective"]
     for section, table in tree.items():
         if section not in known:
             raise ConfigError(f"there is no section [{section}]; {nearest(section, known)}The sections are {', '.join(known)}")
@@ -136,7 +79,37 @@ def parse(tree: dict[str, Any]) -> Config:
         if needed not in tree:
             raise ConfigError(f"a run needs a section [{needed}] with at least name = \"…\"")
     parts: dict[str, Any] = {name: _build(cls, tree.get(name, {}), name) for name, cls in _SECTIONS.items()}
-    return Config(algorithm=_algorithm(dict(tree["algorithm"])), **parts)
+    return Config(algorithm=_algorithm(dict(tree["algorithm"])), objective=_objective(dict(tree.get("objective", {}))), **parts)
+
+
+def _objective(table: dict[str, Any]) -> Objective:
+    name = _typed(table.pop("name", CrossEntropy.name), str, "objective.name")
+    if name not in OBJECTIVES:
+        raise ConfigError(f"objective.name is one of {', '.join(OBJECTIVES)}; {nearest(name, list(OBJECTIVES))}It was given {name!r}")
+    return _build(OBJECTIVES[name], table, "objective")
+
+
+def describe(config: Config) -> dict[str, dict[str, Any]]:
+    """The description again as a tree of tables, without the entries that have their default."""
+    tree: dict[str, dict[str, Any]] = {}
+    for section in fields(config):
+        part = getattr(config, section.name)
+        name = part.title if isinstance(part, Algorithm) else part.name if isinstance(part, Objective) else None
+        named = {} if name is None else {"name": name}
+        values = {f.name: getattr(part, f.name) for f in fields(part)}
+        tree[section.name] = named | {f.name: _plain(values[f.name]) for f in fields(part) if values[f.name] != f.default}
+        if isinstance(values.get("local_steps"), Epochs):
+            tree[section.name]["epochs"] = tree[section.name].pop("local_steps")["number"]
+    return {section: table for section, table in tree.items() if table}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Schedule):
+        kind = next(name for name, cls in SCHEDULES.items() if type(value) is cls)
+        return {"kind": kind, **{f.name: _plain(getattr(value, f.name)) for f in fields(value)}}  # type: ignore[arg-type]
+    if isinstance(value, Epochs):
+        return {"number": value.number}
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _algorithm(table: dict[str, Any]) -> Algorithm:
@@ -180,6 +153,8 @@ def _typed(value: Any, hint: Any, where: str) -> Any:
         choices = [str(a) for a in get_args(hint)]
         raise ConfigError(f"{where} is one of {', '.join(choices)}; {nearest(str(value), choices)}It was given {value!r}")
     if origin in (Union, types.UnionType):
+        if isinstance(value, dict) and Schedule in get_args(hint):
+            return _schedule(dict(value), where)
         for option in get_args(hint):
             try:
                 return _typed(value, option, where)
@@ -195,8 +170,17 @@ def _typed(value: Any, hint: Any, where: str) -> Any:
     raise ConfigError(f"{where} must be {_words(hint)}; it was given {value!r}")
 
 
+def _schedule(table: dict[str, Any], where: str) -> Schedule:
+    kind = table.pop("kind", None)
+    if kind not in SCHEDULES:
+        raise ConfigError(f"{where} as a schedule has kind = one of {', '.join(SCHEDULES)}, as in {{kind = \"drop\", start = 0.1, "
+                          f"rounds = [90]}}; {nearest(str(kind), list(SCHEDULES))}It was given {kind!r}")
+    return _build(SCHEDULES[kind], table, where)
+
+
 def _words(hint: Any) -> str:
-    names = {float: "a number", int: "a whole number", str: "a text in quotes", bool: "true or false", type(None): "left out"}
+    names = {float: "a number", int: "a whole number", str: "a text in quotes", bool: "true or false", type(None): "left out",
+             Schedule: "a schedule"}
     if get_origin(hint) in (Union, types.UnionType):
         return " or ".join(dict.fromkeys(_words(a) for a in get_args(hint)))
     if get_origin(hint) is tuple:

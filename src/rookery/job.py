@@ -1,27 +1,30 @@
-"""From a description to a federation ready to run, and its scores."""
+"""From a description to a federation ready to run, its scores, and what a finished run leaves in its folder."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from .config import Config, ConfigError, SitesPart
+from . import __version__
+from .config import Config, describe
 from .data import Data
-from .data.partition import by_quantity, dirichlet, iid, label_shards
-from .data.sets import Table, load
+from .data.sets import Table
 from .data.split import hold_out
 from .fed import Federation
-from .models import federated_norm, mlp, resnet20, small_cnn
-from .objectives import cross_entropy, cross_entropy_losses, kl_dro, with_weight_decay
-from .problem import Minimization, Problem
-from .run import Metrics
+from .parts import ConfigError
+from .run import Callback, Metrics, Run, run
+from .study import machine
 from .vector import Model
 
 
@@ -43,67 +46,68 @@ class Job:
 
     def scores(self, state: Any) -> Metrics:
         """Scores on the sites' validation rows and on the test rows."""
-        return {**_scores(self.model, state.x, self.held.fields, "validation "), **_scores(self.model, state.x, self.test.fields, "test ")}
+        parts = {"validation": self.held.fields, "test": self.test.fields}
+        return {f"{part} {name}": value for part, fields in parts.items()
+                for name, value in _scores(self.model.predict(state.x, fields["inputs"]), fields["labels"]).items()}
+
+    def run(self, folder: Path | None, label: str, resume: bool = False, minutes: float | None = None, callbacks: Sequence[Callback] = (),
+            about: dict[str, Any] | None = None) -> Run:
+        """Train, and leave in the folder, if there is one, what a report is made of: history, test predictions and `about.json`."""
+        part = self.config.run
+        result = run(self.config.algorithm, self.fed, self.start(), part.rounds, self.scores, part.every, folder=folder, resume=resume,
+                     save_every=part.save_every, minutes=part.minutes if minutes is None else minutes, callbacks=callbacks,
+                     output=part.output)
+        if folder is None:
+            return result
+        x = result.state.x if result.output is None else result.output
+        logits = self.model.predict(x, self.test.fields["inputs"]).double().numpy()
+        np.savez(folder / "predictions.npz", labels=self.test.fields["labels"].numpy(),
+                 scores=logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits)
+        versions = {"rookery": __version__, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
+        told = {"label": label, "title": f"{self.config.objective.name} by {self.config.algorithm.title}",
+                "seed": self.config.federation.seed, "command": " ".join(["rookery", *sys.argv[1:]]), "config": describe(self.config),
+                "versions": versions, "machine": machine(), "engine": self.fed.engine.name, "reason": result.reason,
+                "trouble": result.trouble, "rounds": result.rounds, "seconds": result.seconds, "ledger": self.fed.ledger.to_json(),
+                "sites": self.sites(x), "traffic": [asdict(line) for line in result.traffic], **(about or {})}
+        (folder / "about.json").write_text(json.dumps(told, indent=1))
+        return result
+
+    def sites(self, x: Tensor) -> list[dict[str, Any]]:
+        """Every site's rows, and its scores on those it held out; a site that held out none has no scores."""
+        binary, table = len(self.test.classes) == 2, []
+        for k, name in enumerate(self.fed.data.names):
+            labels = self.fed.data.views(k)["labels"]
+            row: dict[str, Any] = {"site": name, "rows": len(labels), "positives": int(labels.sum()) if binary else None,
+                                   "validation rows": 0}
+            if name in self.held.names:
+                own = self.held.views(self.held.names.index(name))
+                row |= {"validation rows": len(own["labels"]), **_scores(self.model.predict(x, own["inputs"]), own["labels"])}
+            table.append(row)
+        return table
 
 
 def assemble(config: Config) -> Job:
     """Read the data, spread it over sites, build the model and the problem."""
-    seed = config.federation.seed
-    train, test = load(config.data.name)
-    if train.fields["labels"].dim() != 1:
-        raise ConfigError(f"{config.data.name!r} has several labels a row; a run from a file needs one")
-    site = _sites(config.sites, train.fields["labels"].numpy(), seed)
-    data = Data.by_site({name: train.fields[name] for name in ("inputs", "labels")}, site.tolist())
+    part, seed = config.federation, config.federation.seed
+    train, classes, test = config.data.read(seed)
+    site = config.sites.spread(train, classes, seed)
+    data = Data.by_site({name: field for name, field in train.fields.items() if name != "site"}, site.tolist())
     data, held = hold_out(data, config.data.validation, seed)
-    torch.manual_seed(seed)
-    model = Model(_net(config, tuple(train.fields["inputs"].shape[1:]), len(train.classes)))
-    part = config.federation
     if part.participate is not None and part.participate > len(data.names):
         raise ConfigError(f"federation.participate is {part.participate}, but there are {len(data.names)} sites")
-    fed = Federation(_problem(config, model), data, engine=part.engine, weights=part.weights, participate=part.participate, seed=seed)
+    torch.manual_seed(seed)
+    model = Model(config.model.net(tuple(train.fields["inputs"].shape[1:]), len(train.classes)))
+    fed = Federation(config.objective.problem(model, train), data, engine=part.engine, weights=part.weigh(data),
+                     participate=part.participate, seed=seed)
     return Job(config, fed, model, model.vector(), held, test)
 
 
-def _sites(part: SitesPart, labels: NDArray[np.int64], seed: int) -> NDArray[np.str_]:
-    match part.how:
-        case "iid":
-            return iid(len(labels), part.number, seed)
-        case "shards":
-            return label_shards(labels, part.number, part.per_site, seed)
-        case "quantity":
-            return by_quantity(len(labels), part.number, part.alpha, seed=seed, least=2)
-        case "dirichlet":
-            return dirichlet(labels, part.number, part.alpha, seed)
-
-
-def _net(config: Config, shape: tuple[int, ...], classes: int) -> nn.Module:
-    part, flat = config.model, int(np.prod(shape))
-    match part.name:
-        case "linear":
-            return nn.Sequential(nn.Flatten(), *mlp(flat, classes))
-        case "mlp":
-            return nn.Sequential(nn.Flatten(), *mlp(flat, *part.hidden, classes))
-    if len(shape) != 3:
-        raise ConfigError(f"model.name = {part.name!r} takes images; {config.data.name!r} has rows of shape {shape}: write \"mlp\"")
-    return small_cnn(shape[0], classes, shape[1]) if part.name == "small_cnn" else federated_norm(resnet20(classes, shape[0]))
-
-
-def _problem(config: Config, model: Model) -> Problem:
-    part = config.objective
-    problem: Problem = cross_entropy(model) if part.name == "cross_entropy" else kl_dro(cross_entropy_losses(model), part.lam, model=model)
-    if part.weight_decay:
-        if not isinstance(problem, Minimization):
-            raise ConfigError(f"objective.weight_decay goes with cross_entropy; {part.name} has no plain term to add it to")
-        problem = with_weight_decay(problem, part.weight_decay)
-    return problem
-
-
-def _scores(model: Model, x: Tensor, fields: dict[str, Tensor], prefix: str) -> Metrics:
-    output, labels = model.predict(x, fields["inputs"]), fields["labels"]
+def _scores(output: Tensor, labels: Tensor) -> Metrics:
+    """Loss, accuracy and worst class of the rows; AUC and AP where there are two classes and rows of both."""
     right, present = (output.argmax(1) == labels).double(), sorted(set(labels.tolist()))
     scores = {"loss": float(F.cross_entropy(output, labels)), "accuracy": float(right.mean()),
               "worst class": float(min(right[labels == c].mean() for c in present))}
     if output.shape[1] == 2 and len(present) == 2:
         margin = (output[:, 1] - output[:, 0]).numpy()
         scores |= {"AUC": float(roc_auc_score(labels.numpy(), margin)), "AP": float(average_precision_score(labels.numpy(), margin))}
-    return {prefix + name: value for name, value in scores.items()}
+    return scores

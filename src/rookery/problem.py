@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from .autodiff import cross, grad, hvp, vjp
+from .autodiff import cross, grad, hvp, value_and_jacobian, vjp
 from .data.sampling import Replacement, Sampler
 from .data.store import Batch
 from .errors import ProblemError
@@ -140,9 +140,12 @@ class Compositional(Problem):
 
     `shared=True`: g = mean_k E g_k(x; ζ) and f(z) is known to all. `shared=False`: mean_k f_k(g_k(x)), with f(z, batch).
     g(x, batch) → (d_g,), f → scalar, h(x, batch) → scalar, optional.
+    `g_and_jacobian` is [g(x), J_g(x)], d_g rows of 1 + d. `own_gradient` is ∇[h + f∘g] with g of this one batch: biased, and at one
+    client of a shared inner map the gradient of another function.
     """
 
-    ORACLES: ClassVar[tuple[str, ...]] = ("g", "g_vjp", "f_value", "f_gradient", "h_value", "h_gradient")
+    ORACLES: ClassVar[tuple[str, ...]] = ("g", "g_vjp", "g_and_jacobian", "f_value", "f_gradient", "h_value", "h_gradient",
+                                          "own_gradient")
     f: Callable[..., Tensor]
     g: Callable[[Tensor, Batch], Tensor]
     h: Callable[[Tensor, Batch], Tensor] | None = None
@@ -150,6 +153,9 @@ class Compositional(Problem):
 
     def g_vjp(self, x: Tensor, b: Batch, v: Tensor) -> Tensor:
         return vjp(lambda z: self.g(z, b), x, v)
+
+    def g_and_jacobian(self, x: Tensor, b: Batch) -> Tensor:
+        return value_and_jacobian(lambda z: self.g(z, b), x)
 
     def f_value(self, z: Tensor, b: Batch | None = None) -> Tensor:
         return self.f(z) if self.shared else self.f(z, b)
@@ -162,6 +168,9 @@ class Compositional(Problem):
 
     def h_gradient(self, x: Tensor, b: Batch) -> Tensor:
         return torch.zeros_like(x) if self.h is None else grad(lambda z: self.h_value(z, b), x)
+
+    def own_gradient(self, x: Tensor, b: Batch) -> Tensor:
+        return grad(lambda z: self.f_value(self.g(z, b), b) + self.h_value(z, b), x)
 
 
 @dataclass(frozen=True, eq=False)

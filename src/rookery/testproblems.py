@@ -161,5 +161,27 @@ def bilevel(seed: int = 0, d: int = 3, dy: int = 2, sizes: tuple[int, ...] = SIZ
     return Known(Bilevel(f, g), data, x, gradient, y=inverse @ (C @ x + e))
 
 
+def counterexample(outer: str = "square") -> Known:
+    """Two clients, g_1 = 4x − 4 and g_2 = −2x + 4, whose mean is x, with f = y²/2 ("square") or √(1 + y²) ("root"): the solution is 0.
+
+    FedAvg that shares the inner value only now and then does not find it (Khanduri et al., "FedDRO", 2023, Theorem 4.1).
+    """
+    def line(slope: float, intercept: float) -> dict[str, Tensor]:
+        return {"a": torch.tensor([slope], dtype=torch.float64), "b": torch.tensor([intercept], dtype=torch.float64)}
+
+    def g(x: Tensor, batch: Batch) -> Tensor:
+        return (batch.a * x + batch.b).mean().reshape(1)
+
+    def square(z: Tensor) -> Tensor:
+        return 0.5 * z.square().sum()
+
+    def root(z: Tensor) -> Tensor:  # its slope is bounded, as the theorem assumes
+        return (1 + z.square()).sqrt().sum()
+
+    f, gradient = {"square": (square, lambda x: x), "root": (root, lambda x: x / (1 + x.square()).sqrt())}[outer]
+    solution = torch.zeros(1, dtype=torch.float64)
+    return Known(Compositional(f, g), Data.from_parts({"one": line(4.0, -4.0), "two": line(-2.0, 4.0)}), solution, gradient, y=solution)
+
+
 ALL: dict[str, Callable[..., Known]] = {"minimization": minimization, "conditional": conditional, "compositional": compositional,
                                         "minimax": minimax, "compositional_minimax": compositional_minimax, "bilevel": bilevel}

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from ..errors import AlgorithmError
-from ..problem import Compositional, Problem
-from .base import Algorithm, Number, positive, share, value_at
+from .base import Number, positive, share, value_at
+from .composition import Composition, gradient_at, with_h
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -23,14 +22,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FedDRO(Algorithm):
+class FedDRO(Composition):
     """y_k ← (1−beta)(ȳ − g_k(x_k^{t−1})) + g_k(x_k^t), averaged at every step; x_k ← x_k − lr[∇h_k + ∇g_k·∇f(ȳ)], averaged every I steps.
 
     A round is I exchanges of d_g numbers and one of d.
     """
 
     title: ClassVar[str] = "FedDRO"
-    solves: ClassVar[type[Problem]] = Compositional
 
     lr: Number
     beta: Number = 0.1
@@ -49,8 +47,6 @@ class FedDRO(Algorithm):
 
     def init(self, fed: Federation, x: Tensor) -> State:
         x = self.fits(fed, x)
-        if not fed.problem.shared:  # type: ignore[attr-defined]
-            raise AlgorithmError("FedDRO needs a shared inner map, g = mean_k g_k; this problem has Compositional(shared=False)")
         S = fed.cohort()
         # the paper leaves ȳ^0 open; from 0 the logarithm of the KL form would blow up
         return self.State(x, S.mean(S.map(self.start, S.broadcast(x))), None, 0)
@@ -60,10 +56,17 @@ class FedDRO(Algorithm):
         X, shared, y = S.broadcast(s.x), S.broadcast(s.y), s.y
         last = X if s.last is None else S.take(s.last, X)
         for _ in range(self.local_steps):
-            Y = S.map(self.estimate, X, last, shared, beta)
-            y = S.mean(Y)
-            shared = S.broadcast(y)
-            X, last = S.map(self.step, X, shared, lr, like=Y)
+            if len(y) == 1:  # ∇g_k ∇f(ȳ) is ∇g_k times a number: ∇g_k is had with g_k, and waits for ȳ at the client
+                Y, G = S.map(self.estimate_and_slope, X, last, shared, beta)
+                y = S.mean(Y)
+                shared = S.broadcast(y)
+                X, last = S.map(self.step_along, X, G, shared, lr, like=Y)
+                del G
+            else:
+                Y = S.map(self.estimate, X, last, shared, beta)
+                y = S.mean(Y)
+                shared = S.broadcast(y)
+                X, last = S.map(self.step, X, shared, lr, like=Y)
         return self.State(fed.project_x(S.mean(X)), y, last, s.t + 1)
 
     def start(self, c: Client, x: Tensor) -> Tensor:
@@ -76,7 +79,16 @@ class FedDRO(Algorithm):
 
     def step(self, c: Client, x: Tensor, y: Tensor, lr: float) -> tuple[Tensor, Tensor]:
         """(7), with the batch of (8) for g and another one for h"""
-        direction = c.g_vjp(x, c.draw(self.batch), c.f_gradient(y))
+        return c.project_x(x - lr * gradient_at(c, x, c.draw(self.batch), y, self.batch)), x
+
+    def estimate_and_slope(self, c: Client, x: Tensor, last: Tensor, y: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+        """(8), and ∇g_k from the same forward pass"""
+        b = c.draw(self.batch)
+        g = c.g_and_jacobian(x, b)
+        return (1 - beta) * (y - c.g(last, b)) + g[:, 0], g[0, 1:]
+
+    def step_along(self, c: Client, x: Tensor, slope: Tensor, y: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+        """(7), with ∇g_k known"""
         if c.problem.h is not None:  # type: ignore[attr-defined]
-            direction = direction + c.h_gradient(x, c.draw(self.batch))
-        return c.project_x(x - lr * direction), x
+            c.draw(self.batch)  # that of (8), no longer needed: h has the one after it
+        return c.project_x(x - lr * with_h(c, x, slope * c.f_gradient(y), self.batch)), x

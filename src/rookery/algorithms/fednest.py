@@ -1,14 +1,19 @@
-"""FedNest: federated bilevel, minimax and compositional optimisation.
+"""FedNest, FedNest-SGD and LFedNest: federated bilevel, minimax and compositional optimisation.
 
 Tarzanagh, Li, Thrampoulidis, Oymak, "FedNest: Federated bilevel, minimax, and compositional optimization", ICML 2022.
     x, y, p, q, h, α, β, T, τ_i, N, ℓ_{g,1}  →  x, y, p, q, h, lr, inner_lr, inner_rounds, local_steps, terms, smoothness
 
-Runs on Bilevel problems; `rookery.reductions.as_bilevel` embeds Minimax, Compositional and Minimization. Exchanges of an outer round:
-2T + N' + 3 (N' ~ U{0..N−1}; 2T + N + 3 deterministic), 2T + 3 compositional, 2T + 2 minimax, 2 single-level.
+Run on Bilevel problems; `rookery.reductions.as_bilevel` embeds Minimax, Compositional and Minimization. Exchanges of an outer round:
+
+    FedNest       2T + N' + 3 (N' ~ U{0..N−1}), 2T + N + 3 deterministic, at most that with conjugate gradients;
+                  2T + 3 compositional, 2T + 2 minimax, 2 single-level
+    FedNest-SGD   T less
+    LFedNest      T + 1
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
@@ -18,6 +23,8 @@ from ..data.store import Batch
 from ..errors import AlgorithmError
 from ..problem import Bilevel, Problem
 from .base import Algorithm, Number, positive, value_at
+from .curvature import conjugate, neumann_product, neumann_sum
+from .saddle import start
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -36,10 +43,10 @@ class FedNest(Algorithm):
     lr: Number
     inner_lr: Number = 0.1
     inner_rounds: int = 1
-    local_steps: int | Epochs = 1
+    local_steps: int | Epochs | tuple[int, ...] = 1  # a tuple: τ_i, one number for each client
     terms: int = 5
-    smoothness: float = 1.0  # ℓ_{g,1}: at least the largest eigenvalue of ∇²yy g
-    series: Literal["random", "deterministic"] = "random"
+    smoothness: float = 1.0  # ℓ_{g,1}: at least the largest eigenvalue of ∇²yy g; see `estimate_smoothness`
+    series: Literal["random", "deterministic", "conjugate"] = "random"
     batch: int | None = None  # None: all rows
 
     class State(NamedTuple):
@@ -50,15 +57,13 @@ class FedNest(Algorithm):
     def __post_init__(self) -> None:
         positive(lr=self.lr, inner_lr=self.inner_lr, inner_rounds=self.inner_rounds, local_steps=self.local_steps,
                  terms=self.terms, smoothness=self.smoothness, batch=self.batch)
-        if self.series not in ("random", "deterministic"):
-            raise AlgorithmError(f'series is "random" or "deterministic"; got {self.series!r}')
+        if self.series not in ("random", "deterministic", "conjugate"):
+            raise AlgorithmError(f'series is "random", "deterministic" or "conjugate"; got {self.series!r}')
 
     def init(self, fed: Federation, x: Tensor, y: Tensor | None = None) -> State:
         """`y` is the starting point of the inner problem; left out where there is none (an embedded minimisation)."""
         x = self.fits(fed, x)
-        if y is None and fed.problem.inner:  # type: ignore[attr-defined]
-            raise AlgorithmError("this problem has an inner variable: give its starting point, init(fed, x, y)")
-        return self.State(x, x.new_zeros(0) if y is None else y.detach(), 0)
+        return self.State(x, start(y) if fed.problem.inner else x.new_zeros(0), 0)  # type: ignore[attr-defined]
 
     def round(self, fed: Federation, s: State) -> State:
         S, X, y = fed.cohort(), fed.broadcast(s.x), s.y
@@ -94,6 +99,8 @@ class FedNest(Algorithm):
         v: Tensor = S.mean(S.map(self.outer_gradient, X, Y))
         if inverse == "identity":
             return v
+        if self.series == "conjugate":
+            return conjugate(lambda p: self.factor(fed, X, Y, p, self.hessian_product), v, self.terms)
         if self.series == "random":
             p = self.terms / self.smoothness * v
             for _ in range(fed.integer(self.terms) if terms is None else terms):
@@ -105,15 +112,18 @@ class FedNest(Algorithm):
             p = p + v / self.smoothness
         return p
 
-    def factor(self, fed: Federation, X: Clients, Y: Clients, p: Tensor) -> Tensor:
+    def factor(self, fed: Federation, X: Clients, Y: Clients, p: Tensor, fn: Callable[..., Tensor] | None = None) -> Tensor:
         S = fed.cohort()
-        return S.mean(S.map(self.hessian_step, X, Y, S.broadcast(p)))  # type: ignore[no-any-return]
+        return S.mean(S.map(fn or self.hessian_step, X, Y, S.broadcast(p)))  # type: ignore[no-any-return]
 
     def outer_gradient(self, c: Client, x: Tensor, y: Tensor) -> Tensor:
         return c.f_y(x, y, c.draw(self.batch))
 
     def hessian_step(self, c: Client, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         return p - c.g_yy(x, y, c.draw(self.batch), p) / self.smoothness
+
+    def hessian_product(self, c: Client, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
+        return c.g_yy(x, y, c.draw(self.batch), p)
 
     # FedOut
 
@@ -142,3 +152,60 @@ class FedNest(Algorithm):
     def h(c: Client, x: Tensor, y: Tensor, p: Tensor, bf: Batch, bg: Batch) -> Tensor:
         """h_i(x) = ∂x f_i(x, y; ξ) − ∇²xy g_i(x, y; ζ)·p"""
         return c.f_x(x, y, bf) - c.g_xy(x, y, bg, p)
+
+
+@dataclass(frozen=True)
+class FedNestSGD(FedNest):
+    """FedNest with plain local SGD in FedInn, y_i ← y_i − (inner_lr/τ_i)∇y g_i(x, y_i): one exchange instead of two, and drift in y."""
+
+    title: ClassVar[str] = "FedNest-SGD"
+    exact_with_local_steps: ClassVar[bool] = False
+
+    def fed_inn(self, S: Cohort, X: Clients, y: Tensor, beta: float) -> Tensor:
+        Yi = S.map(self.inner_sgd, S.broadcast(y), X, beta, times=S.steps(self.local_steps, self.batch))
+        return S.fed.project_y(S.mean(Yi))
+
+    def inner_sgd(self, c: Client, yi: Tensor, x: Tensor, beta: float) -> Tensor:
+        return c.project_y(yi - beta / c.times * c.g_y(x, yi, c.draw(self.batch)))
+
+
+@dataclass(frozen=True)
+class LFedNest(FedNestSGD):
+    """Local SGD on y, then x_i ← x_i − (lr/τ_i)(∂x f_i − ∇²xy g_i·p_i) with p_i of the client's own series, anew at every step.
+
+    mean_i [∇²yy g_i]⁻¹∇y f_i is not [mean ∇²yy g]⁻¹ mean ∇y f: where clients' curvatures differ it settles beside the solution.
+    """
+
+    title: ClassVar[str] = "LFedNest"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.series == "conjugate":
+            raise AlgorithmError('LFedNest sums a Neumann series at each client: series is "random" or "deterministic"; '
+                                 '"conjugate" is an exchange with all of them, for FedNest and FedNest-SGD')
+
+    def round(self, fed: Federation, s: FedNest.State) -> FedNest.State:
+        S, y = fed.cohort(), s.y
+        X = S.broadcast(s.x)
+        for _ in range(self.inner_rounds if y.numel() else 0):
+            y = self.fed_inn(S, X, y, value_at(self.inner_lr, s.t))
+        # one N' for all steps of a round: a client draws samples only
+        terms = fed.integer(self.terms) if self.series == "random" else self.terms
+        Xi = S.map(self.own_step, X, S.broadcast(y), value_at(self.lr, s.t), terms, times=S.steps(self.local_steps, self.batch))
+        return self.State(fed.project_x(S.mean(Xi)), y, s.t + 1)
+
+    def own_step(self, c: Client, xi: Tensor, y: Tensor, alpha: float, terms: int) -> Tensor:
+        inverse = c.problem.inverse  # type: ignore[attr-defined]
+        if inverse == "none":
+            h = c.f_x(xi, y, c.draw(self.batch))
+        else:
+            v = c.f_y(xi, y, c.draw(self.batch))
+            if inverse == "series":
+                v = self.own_series(c, xi, y, v, terms)
+            h = self.h(c, xi, y, v, c.draw(self.batch), c.draw(self.batch))
+        return c.project_x(xi - alpha / c.times * h)
+
+    def own_series(self, c: Client, x: Tensor, y: Tensor, v: Tensor, terms: int) -> Tensor:
+        if self.series == "random":
+            return self.terms * neumann_product(c, x, y, v, self.batch, self.smoothness, terms)
+        return neumann_sum(c, x, y, v, self.batch, self.smoothness, terms)

@@ -1,55 +1,173 @@
-"""Distributionally robust objectives as compositions."""
+"""Distributionally robust objectives with an exponential, as compositions, and a report of where they leave its range."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..data.store import Batch
 from ..errors import ProblemError
 from ..problem import Compositional
 
+if TYPE_CHECKING:
+    from ..client import Client
+    from ..fed import Federation
+
 Losses = Callable[[Tensor, Batch], Tensor]
+EDGE = 60.0  # of exponents: beyond exp(60) float32 would overflow
 
 
-def kl_dro(losses: Losses, lam: float = 1.0, shift: float | None = None, least: float = 0.0, **options: Any) -> Compositional:
+class ClampWarning(UserWarning):
+    """An exponential or a logarithm of a robust objective is out of its range, and a continuation stands for it."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Exponential(Compositional):
+    """A composition whose g begins with mean exp(u); `exponents(x, batch)` → u, one a row; that mean is never below `floor`."""
+
+    exponents: Losses
+    floor: float
+
+    def beyond(self, c: Client, x: Tensor) -> Tensor:
+        """Client function of `dro_report`: rows beyond the edge, and all rows."""
+        return c.evaluate(self.count, x, c.draw())
+
+    def count(self, x: Tensor, b: Batch) -> Tensor:
+        u = self.exponents(x, b)
+        return torch.stack([(u > EDGE).sum().to(x.dtype), x.new_tensor(float(len(u)))])
+
+
+def dro_report(fed: Federation, x: Tensor, y: Tensor | None = None) -> dict[str, float]:
+    """How much of a robust objective is clamped at x: `clamped`, rows beyond the edge; `floored`, 1 if the estimate y is below its floor.
+
+    Two numbers a client in one exchange, booked as evaluation; oracles count nothing. What is clamped is warned of (`ClampWarning`).
+    Use it in a run's evaluation: `evaluate=lambda s: metrics(s) | dro_report(fed, s.x, s.y)`.
+    """
+    problem = fed.problem
+    if not isinstance(problem, Exponential):
+        raise ProblemError(f"dro_report looks into the problems of kl_dro and constrained_dro; this is a {type(problem).__name__} without "
+                           "an exponential: leave the report out")
+    with fed.phase("evaluation"):
+        clamped, rows = fed.sum(fed.map(problem.beyond, fed.broadcast(x))).tolist()
+    floored = y is not None and float(y[0]) < problem.floor
+    if clamped:
+        warnings.warn(f"{clamped:.0f} of {rows:.0f} rows lie beyond the range of the exponential and pull less than they should: "
+                      "call prepare at this point, which moves the shift, or take a larger lam", ClampWarning, stacklevel=2)
+    if floored:
+        warnings.warn(f"the estimate y = {float(y[0]):.3g} lies below {problem.floor:.3g}, the least that g can be, where the "  # type: ignore[index]
+                      "logarithm is continued by its tangent: take a larger beta or batch, or a smaller lr", ClampWarning, stacklevel=2)
+    return {"clamped": clamped, "floored": float(floored)}
+
+
+def kl_dro(losses: Losses, lam: float = 1.0, shift: float | None = None, least: float = 0.0, **options: Any) -> Exponential:
     """KL-regularised DRO: λ·log mean exp(ℓ/λ), the worst case of Σ p_i ℓ_i − λ·KL(p, 1/m) over the weights p.
 
     `losses(x, batch)` → one loss per row. As a composition g = mean exp(ℓ/λ − s), f = λ(log g + s), h = 0. The shift s keeps the
     exponential in range; it is agreed by `prepare` (the mean of ℓ/λ at the starting point) and fixed for the run, or given.
     `least` is the smallest a loss can be: an estimate of g below exp(least/λ − s) is out of its range, and is floored there.
-    Reference: FedDRO, equation (4), here with the factor λ, so that the value is the DRO value.
+    `dro_report` counts what is clamped. Reference: FedDRO, equation (4), here with the factor λ, so that the value is the DRO value.
+
+    >>> problem = kl_dro(lambda x, b: x * b.a, lam=0.5, shift=0.0)
+    >>> problem.f(problem.g(torch.ones(1), Batch({"a": torch.tensor([0.0, 1.0])})))
+    tensor(0.7169)
     """
     if not lam > 0:
         raise ProblemError(f"lam must be positive; got {lam}")
     s = 0.0 if shift is None else shift
     # a tracked estimate of g may leave its range; below the floor the logarithm is continued by its tangent
-    floor = math.exp(min(max(least / lam - s, -60.0), 60.0))
+    floor = math.exp(min(max(least / lam - s, -EDGE), EDGE))
+
+    def exponents(x: Tensor, b: Batch) -> Tensor:
+        return losses(x, b) / lam - s
 
     def g(x: Tensor, b: Batch) -> Tensor:
-        u = losses(x, b) / lam - s
-        # beyond exp(60) float32 would overflow: the exponential is continued by its tangent, so that the worst rows keep their pull
-        return (torch.exp(u.clamp(max=60.0)) * (1 + (u - 60.0).clamp(min=0.0))).mean().reshape(1)
+        return _mean_exp(exponents(x, b)).reshape(1)
 
     def f(z: Tensor) -> Tensor:
-        safe = z.clamp(min=floor)
-        return (lam * (torch.log(safe) + s + torch.where(z < floor, (z - safe) / floor, torch.zeros_like(z)))).sum()
+        return (lam * (_log(z, floor) + s)).sum()
 
     def f_gradient(z: Tensor, b: Batch | None = None) -> Tensor:
         return lam / z.clamp(min=floor)
 
+    def finish(total: Tensor) -> Exponential:
+        return kl_dro(losses, lam, _centre(total, least, "kl_dro") / lam, least, **options)
+
+    agreed: dict[str, Any] = {} if shift is not None else {"statistics": _sums(losses, least), "finish": finish}
+    return Exponential(f, g, exponents=exponents, floor=floor, oracles={"f_gradient": f_gradient}, **agreed, **options)
+
+
+def constrained_dro(losses: Losses, rho: float, least_lam: float = 0.1, centre: float | None = None, least: float = 0.0,
+                    **options: Any) -> Exponential:
+    """The worst mean over a KL ball, max Σ p_i ℓ_i over KL(p, 1/m) ≤ ρ, as min over λ ≥ λ_min of λρ + λ·log mean exp(ℓ/λ).
+
+    The last coordinate of x is the multiplier's: λ = λ_min + softplus(x[-1]), and `losses` gets the others; start with
+    `torch.cat([x, x.new_zeros(1)])`. The value is exact if the best λ is above λ_min (`least_lam`), and an upper bound otherwise.
+    g = (mean exp((ℓ − c)/λ), λ), f(g) = c + g₂(ρ + log g₁), where c is the mean loss that `prepare` agrees on, or `centre`.
+    Beyond the range of the exponential the value is too small and draws λ to λ_min, so `prepare` refuses losses that are more than
+    60·λ_min above `least`, the smallest a loss can be; `dro_report` tells of losses that grow there later.
+    Reference: Qi, Lyu, Chan, Bai, Yang, "Stochastic constrained DRO with a complexity independent of sample size", TMLR 2023.
+
+    >>> problem = constrained_dro(lambda x, b: b.a, rho=10.0, centre=0.0)
+    >>> rows = Batch({"a": torch.tensor([0.0, 1.0])})  # nearly all weight may go to the larger loss
+    >>> problem.f(problem.g(torch.tensor([-10.0]), rows)) > 1
+    tensor(True)
+    """
+    if not (rho > 0 and least_lam > 0):
+        raise ProblemError(f"rho and least_lam must be positive; got {rho} and {least_lam}")
+    c = 0.0 if centre is None else centre
+    floor = math.exp(min(max((least - c) / least_lam, -EDGE), EDGE))
+
+    def multiplier(x: Tensor) -> Tensor:
+        return least_lam + F.softplus(x[-1:])
+
+    def exponents(x: Tensor, b: Batch) -> Tensor:
+        return (losses(x[:-1], b) - c) / multiplier(x)
+
+    def g(x: Tensor, b: Batch) -> Tensor:
+        return torch.cat([_mean_exp(exponents(x, b)).reshape(1), multiplier(x)])
+
+    def f(z: Tensor) -> Tensor:
+        return c + z[1] * (rho + _log(z[0], floor))
+
+    def finish(total: Tensor) -> Exponential:
+        if total[3] > 0:
+            raise ProblemError(f"{int(total[3])} losses lie more than {EDGE:.0f}·least_lam above least={least}, where exp(ℓ/least_lam) leaves "
+                               f"its range; give a larger least_lam than {least_lam}")
+        return constrained_dro(losses, rho, least_lam, _centre(total, least, "constrained_dro"), least, **options)
+
+    agreed: dict[str, Any] = {} if centre is not None else {
+        "statistics": _sums(lambda x, b: losses(x[:-1], b), least, least + EDGE * least_lam), "finish": finish}
+    return Exponential(f, g, exponents=exponents, floor=floor, **agreed, **options)
+
+
+def _mean_exp(u: Tensor) -> Tensor:
+    # beyond the edge the exponential is continued by its tangent, so that the worst rows keep their pull
+    return (torch.exp(u.clamp(max=EDGE)) * (1 + (u - EDGE).clamp(min=0.0))).mean()
+
+
+def _log(z: Tensor, floor: float) -> Tensor:
+    safe = z.clamp(min=floor)
+    return torch.log(safe) + torch.where(z < floor, (z - safe) / floor, torch.zeros_like(z))
+
+
+def _sums(losses: Losses, least: float, most: float = math.inf) -> Losses:
+    """The losses' sum, their number, and how many lie below `least` and above `most`."""
     def statistics(x: Tensor, b: Batch) -> Tensor:
         ell = losses(x, b)
-        return torch.stack([ell.sum() / lam, ell.new_tensor(float(len(ell))), (ell < least).sum().to(ell.dtype)])
+        return torch.stack([ell.sum(), ell.new_tensor(float(len(ell))), (ell < least).sum().to(ell.dtype), (ell > most).sum().to(ell.dtype)])
 
-    def finish(total: Tensor) -> Compositional:
-        if total[2] > 0:
-            raise ProblemError(f"{int(total[2])} losses lie below least={least}, the smallest that kl_dro was told of; give it least=…")
-        return kl_dro(losses, lam, float(total[0] / total[1]), least, **options)
+    return statistics
 
-    agreed = {} if shift is not None else {"statistics": statistics, "finish": finish}
-    return Compositional(f, g, oracles={"f_gradient": f_gradient}, **agreed, **options)  # type: ignore[arg-type]
+
+def _centre(total: Tensor, least: float, name: str) -> float:
+    """The mean loss from the sums."""
+    if total[2] > 0:
+        raise ProblemError(f"{int(total[2])} losses lie below least={least}, the smallest that {name} was told of; give it least=…")
+    return float(total[0] / total[1])

@@ -1,0 +1,105 @@
+"""FedBiOAcc: federated bilevel optimisation with momentum-based variance reduction in all three variables.
+
+Li, Huang, Huang, "Communication-efficient federated bilevel optimization with global and local lower level problems", NeurIPS 2023.
+    x, y, u, ν, ω, q, I  →  x, y, u, nu, omega, q, local_steps
+    η, γ, τ, r, α_t = δ/(u_0 + t)^⅓, c_ν = c_ω = c_u  →  lr, inner_lr, solve_lr, radius, scale/(delay + t)^⅓, decay
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..data.store import Batch
+from ..errors import AlgorithmError
+from ..problem import Bilevel, Problem
+from ..vector import ball
+from .base import Algorithm, positive
+from .curvature import refuse_embedded
+from .saddle import start
+
+if TYPE_CHECKING:
+    from ..client import Client
+    from ..fed import Federation
+
+
+@dataclass(frozen=True)
+class FedBiOAcc(Algorithm):
+    """y ← y − inner_lr·α_t·ω, x ← x − lr·α_t·ν, u ← u − solve_lr·α_t·q, each of ω, ν, q ← ∇(new; b) + (1 − decay·α_t²)(itself − ∇(old; b)).
+
+    ω follows ∇y g, ν follows ∂x f − ∇²xy g·u, q follows ∇²yy g·u − ∇y f. All six are averaged every `local_steps`: one exchange of
+    2d + 4d_y.
+
+    >>> round(FedBiOAcc(lr=0.1, scale=2.0, delay=7.0).alpha(1), 6)
+    1.0
+    """
+
+    title: ClassVar[str] = "FedBiOAcc"
+    solves: ClassVar[type[Problem]] = Bilevel
+
+    lr: float
+    inner_lr: float = 0.1
+    solve_lr: float = 0.1
+    local_steps: int = 1
+    batch: int | None = None  # None: all rows
+    scale: float = 1.0
+    delay: float = 1.0
+    decay: float = 1.0
+    radius: float | None = None  # None: u is not projected
+
+    class State(NamedTuple):
+        x: Tensor
+        y: Tensor
+        u: Tensor
+        omega: Tensor
+        nu: Tensor
+        q: Tensor
+        t: int  # rounds; the paper's t is t·local_steps and what follows
+
+    def __post_init__(self) -> None:
+        positive(lr=self.lr, inner_lr=self.inner_lr, solve_lr=self.solve_lr, local_steps=self.local_steps, batch=self.batch,
+                 scale=self.scale, delay=self.delay, decay=self.decay, radius=self.radius)
+        if self.decay * self.alpha(1) ** 2 > 1:
+            raise AlgorithmError(f"decay·α_1² must be at most 1, or the momenta change sign; got {self.decay * self.alpha(1) ** 2:.3g}: "
+                                 "take a larger delay, or a smaller scale or decay")
+
+    def alpha(self, t: int) -> float:
+        """α_t, for t = 1, 2, …"""
+        return float(self.scale / (self.delay + t) ** (1 / 3))
+
+    def init(self, fed: Federation, x: Tensor, y: Tensor | None = None, u: Tensor | None = None) -> State:
+        """`u` is where [∇²yy g]⁻¹∇y f starts; 0 by default."""
+        x, y = self.fits(fed, x), start(y)
+        refuse_embedded(fed, self.title)
+        empty = x.new_zeros(0)
+        return self.State(x, y, torch.zeros_like(y) if u is None else start(u), empty, empty, empty, 0)
+
+    def round(self, fed: Federation, s: State) -> State:
+        S = fed.cohort()
+        points = S.broadcast(s.x, s.y, s.u)
+        values = (*points, *(S.map(self.first, *points) if s.t == 0 else S.broadcast(s.omega, s.nu, s.q)))
+        for j in range(self.local_steps):
+            values = S.map(self.step, *values, self.alpha(s.t * self.local_steps + j + 1))
+        x, y, u, omega, nu, q = S.mean(*values)
+        return self.State(fed.project_x(x), fed.project_y(y), self.inside(u), omega, nu, q, s.t + 1)
+
+    def inside(self, u: Tensor) -> Tensor:
+        return u if self.radius is None else ball(self.radius)(u)
+
+    def first(self, c: Client, x: Tensor, y: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.directions(c, x, y, u, c.draw(self.batch), c.draw(self.batch))
+
+    def step(self, c: Client, x: Tensor, y: Tensor, u: Tensor, omega: Tensor, nu: Tensor, q: Tensor,
+             alpha: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        new = (c.project_x(x - self.lr * alpha * nu), c.project_y(y - self.inner_lr * alpha * omega),
+               self.inside(u - self.solve_lr * alpha * q))
+        bf, bg, keep = c.draw(self.batch), c.draw(self.batch), 1 - self.decay * alpha**2
+        here, there = self.directions(c, *new, bf, bg), self.directions(c, x, y, u, bf, bg)
+        return (*new, here[0] + keep * (omega - there[0]), here[1] + keep * (nu - there[1]), here[2] + keep * (q - there[2]))
+
+    @staticmethod
+    def directions(c: Client, x: Tensor, y: Tensor, u: Tensor, bf: Batch, bg: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        return c.g_y(x, y, bg), c.f_x(x, y, bf) - c.g_xy(x, y, bg, u), c.g_yy(x, y, bg, u) - c.f_y(x, y, bf)

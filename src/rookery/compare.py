@@ -1,0 +1,130 @@
+"""Several descriptions on the same seeds: tuned alike on the sites' validation rows, then compared with mean, spread and a paired test."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .config import describe, parse
+from .job import assemble
+from .parts import ConfigError
+from .study import Done, Paired, Result, Spread, Trial, best, groups, paired, spread, study, trials
+
+Told = Callable[[int, int], None]
+Tree = dict[str, dict[str, Any]]
+SMALLER = ("loss", "gap")  # the last word of metrics that are better when they are smaller
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method of a comparison: the spread of each test metric, and the difference to the first method."""
+
+    label: str
+    chosen: dict[str, Any]
+    ends: dict[str, int]  # how often a run ended for which reason
+    spreads: dict[str, Spread]
+    against_first: dict[str, Paired]
+
+
+def larger_is_better(metric: str) -> bool:
+    """
+    >>> larger_is_better("test AP"), larger_is_better("validation loss")
+    (True, False)
+    """
+    return metric.rsplit(maxsplit=1)[-1] not in SMALLER
+
+
+def compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mapping[str, Sequence[Any]] | None = None,
+            by: str = "validation loss", jobs: int | None = None, told: Told | None = None) -> list[Entry]:
+    """Run every description on seeds 0 … seeds − 1, into `folder`/label/seed-k; done runs are not done again.
+
+    grid: entries (`section.key`) with the values to try, the same for every description; each takes the values that are best by
+    the metric `by` of its sites' validation rows on one more seed. A run that diverges is the worst.
+    """
+    if seeds < 1:
+        raise ConfigError(f"seeds must be at least 1; got {seeds}")
+    if not by.startswith("validation "):
+        raise ConfigError(f'by is a metric of the validation rows, such as "validation AP"; got {by!r}')
+    for tree in descriptions.values():
+        parse(tree)  # mistakes come out before hours of work
+    tried = _tune(descriptions, grid or {}, by, seeds, folder, jobs, told)
+    wanted = best(tried, ["label"], by, larger_is_better(by)) if tried else {}
+    todo = []
+    for label, tree in descriptions.items():
+        chosen = dict(wanted[(label,)]["values"]) if tried else {}
+        told_of = {"metric": by, "chosen": chosen, "tried": [{"values": dict(trial["values"]), "score": result.get(by)}
+                                                             for trial, result in tried if trial["label"] == label]}
+        for seed in range(seeds):
+            todo.append({"label": label, "tree": _with(tree, {**chosen, "federation.seed": seed}), "seed": seed,
+                         "folder": str(folder / label / f"seed-{seed}"), **({"tuning": told_of} if tried else {})})
+    done = study(_train, todo, folder / "runs.jsonl", jobs, told)
+    return _entries(done, wanted, bool(tried))
+
+
+def _tune(descriptions: dict[str, Tree], grid: Mapping[str, Sequence[Any]], by: str, seed: int, folder: Path, jobs: int | None,
+          told: Told | None) -> Done:
+    combinations = [[list(item) for item in values.items()] for values in trials(**grid)] if grid else []
+    if not combinations:
+        return []
+    todo = [{"label": label, "values": values, "tree": _with(tree, {**dict(values), "federation.seed": seed})}
+            for label, tree in descriptions.items() for values in combinations]
+    done = study(_try, todo, folder / "tuning.jsonl", jobs, told)
+    if all(by not in result for _, result in done):
+        known = sorted({name for _, result in done for name in result if name.startswith("validation ")})
+        raise ConfigError(f"no run gave {by!r}; the metrics of the validation rows are {', '.join(known) or 'none: all diverged'}")
+    # for `best`: what belongs to one choice is its label and values
+    return [({"label": trial["label"], "values": trial["values"]}, result) for trial, result in done]
+
+
+def _with(tree: Tree, values: dict[str, Any]) -> Tree:
+    """A description with other values of some entries, written out in full."""
+    changed = {section: dict(table) for section, table in tree.items()}
+    for key, value in values.items():
+        section, _, entry = key.partition(".")
+        changed.setdefault(section, {})[entry] = value
+    return describe(parse(changed))
+
+
+def _try(trial: Trial) -> Result:
+    """One set of values: its last scores."""
+    result = assemble(parse(trial["tree"])).run(None, trial["label"])
+    return {} if result.reason == "diverged" else _finite(result.history[-1])
+
+
+def _train(trial: Trial) -> Result:
+    """One run into its folder; a folder of another trial makes way, one that was cut off goes on."""
+    folder = Path(trial["folder"])
+    mark = folder / "trial.json"
+    if mark.exists() and json.loads(mark.read_text()) != trial:
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    mark.write_text(json.dumps(trial))
+    about = {"tuning": trial["tuning"]} if "tuning" in trial else {}
+    result = assemble(parse(trial["tree"])).run(folder, trial["label"], resume=True, about=about)
+    return {"reason": result.reason, **_finite(result.history[-1])}
+
+
+def _finite(row: dict[str, float]) -> Result:
+    return {name: value for name, value in row.items() if math.isfinite(value)}
+
+
+def _entries(done: Done, wanted: dict[tuple[Any, ...], Trial], tuned: bool) -> list[Entry]:
+    by_label = {key[0]: results for key, results in groups(done, "label").items()}
+    first = next(iter(by_label.values()))
+    entries = []
+    for label, results in by_label.items():
+        ends: dict[str, int] = {}
+        for result in results:
+            ends[result["reason"]] = ends.get(result["reason"], 0) + 1
+        metrics = [name for name in results[0] if name.startswith("test ") and all(name in result for result in results)]
+        columns = {name: [float(result[name]) for result in results] for name in metrics}
+        against = {name: paired(values, [float(result[name]) for result in first]) for name, values in columns.items()
+                   if results is not first and len(results) > 1 and all(name in result for result in first)}
+        entries.append(Entry(label, dict(wanted[(label,)]["values"]) if tuned else {}, ends,
+                             {name: spread(values) for name, values in columns.items()}, against))
+    return entries

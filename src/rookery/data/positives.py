@@ -1,0 +1,92 @@
+"""Draws for objectives over the positives of a client: a few positives, and one set of rows to compare each of them with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import DataError
+from .sampling import Draw, Request, Selection, _everything
+from .store import Batch, Data
+
+
+def positive_counts(data: Data, label: str = "labels", clients: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """The rows with `label` > 0 at each client. As `Federation(weights=positive_counts(data))` every positive counts the same.
+
+    >>> positive_counts(Data.from_parts({"a": {"labels": [1, 0, 1]}, "b": {"labels": [0]}})).tolist()
+    [2, 0]
+    """
+    groups = data.groups(label)
+    chosen = np.arange(len(data.names)) if clients is None else clients
+    return np.asarray([int(groups.size[f : f + c][groups.value[f : f + c] > 0].sum())
+                       for f, c in zip(groups.first[chosen], groups.number[chosen], strict=True)], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Positives:
+    """Outer samples: positives (`label` > 0) of the client. Inner samples: rows of the same client, one set for all outer ones.
+
+    Inner fields have shape (1, m, …). With `enrich=k` every inner set has k positives and m − k negatives, for rare positives; the
+    inner field `importance` then has share·m/k and (1 − share)·m/(m − k), so that means over the set estimate means over the
+    client's rows. `reweight=False` leaves it out: the inner means are those of a client with a share k/m of positives.
+
+    A client without positives draws other rows as outer samples; the objective tells by their label. Where one class is missing, its
+    places in an enriched set go to the other one, with importance 0. Without sizes all rows are both outer and inner samples.
+    """
+
+    label: str = "labels"
+    enrich: int | None = None
+    reweight: bool = True
+
+    def select(self, draw: Draw, request: Request) -> Selection:
+        if (request.outer is None) != (request.inner is None):
+            raise DataError(f"Positives needs both sizes, outer and inner, or neither for all rows; got {request}")
+        if request.outer is None or request.inner is None:
+            rows = inner = _everything(draw)
+            selection: Selection = {}
+        else:
+            positive = positive_counts(draw.data, self.label, draw.clients)[:, None, None]
+            negative = draw.column(draw.data.sizes) - positive
+            # rows of a client are sorted by label in `order`: negatives first
+            rows = self._rows(draw, draw.below(request.outer, np.where(positive > 0, positive, negative)) + negative * (positive > 0))
+            inner, selection = self._inner(Draw(draw.data, draw.clients, draw.keys, 1, draw.steps), request.inner, positive, negative)
+        start = draw.column(draw.data.starts)
+        return selection | {name: torch.from_numpy(value) for name, value in {
+            "rows": start + rows, "index": rows, "innerrows": (start + inner)[:, :, None], "innerindex": inner[:, :, None]}.items()}
+
+    def _inner(self, draw: Draw, size: int, positive: NDArray[np.int64],
+               negative: NDArray[np.int64]) -> tuple[NDArray[np.int64], Selection]:
+        k = self.enrich
+        if k is None:
+            return draw.below(size, positive + negative), {}
+        if not 0 < k < size:
+            raise DataError(f"an enriched set of {size} inner samples needs between 1 and {size - 1} positives; enrich={k}")
+        wanted = np.arange(size) < k  # the first k places are for positives
+        taken = np.where(negative == 0, True, np.where(positive == 0, False, wanted))
+        rows = self._rows(draw, draw.below(size, np.where(taken, positive, negative)) + negative * taken)
+        if not self.reweight:
+            return rows, {}
+        share = positive / (positive + negative)
+        weight = np.where(wanted, share * size / k, (1 - share) * size / (size - k))
+        return rows, {"importance": torch.from_numpy(np.broadcast_to(weight, rows.shape)[:, :, None].astype(np.float32))}
+
+    def _rows(self, draw: Draw, rank: NDArray[np.int64]) -> NDArray[np.int64]:
+        start = draw.column(draw.data.starts)
+        rows: NDArray[np.int64] = draw.data.groups(self.label).order[start + rank] - start
+        return rows
+
+    def fetch(self, data: Data, selection: Selection) -> Batch:
+        inner = data.take(selection["innerrows"])
+        if "importance" in selection:
+            if "importance" in inner:
+                raise DataError("an enriched draw gives its inner samples the field 'importance'; rename the clients' field of that name")
+            inner["importance"] = selection["importance"].to(next(iter(inner.values())).device)
+        return Batch(data.take(selection["rows"]), selection["index"], Batch(inner, selection["innerindex"]))
+
+    def whole(self, fields: dict[str, Tensor]) -> Batch:
+        index = torch.arange(len(next(iter(fields.values()))))
+        return Batch(fields, index, Batch({name: field[None] for name, field in fields.items()}, index[None]))

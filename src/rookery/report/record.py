@@ -1,0 +1,148 @@
+"""What a run leaves in its folder, read with suspicion: a folder may be broken, foreign or hostile."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import RookeryError
+
+COUNTS = ("round", "exchanges", "bytes", "samples", "seconds")  # of training so far: the axes, not the metrics
+_NUMBER, _MAYBE, _TEXT = (int, float), (int, float, NoneType), (str, NoneType)
+_OTHERS = "…"  # in a shape: every key that the shape does not name
+_ACCOUNT = {**dict.fromkeys(("exchanges", "floats_up", "floats_down", "bytes_up", "bytes_down", "samples"), _NUMBER),
+            "calls": {_OTHERS: _NUMBER}}
+_SHAPES: dict[str, Any] = {  # of about.json; only the label has to be there
+    "label": str, "title": _TEXT, "seed": (int, NoneType), "command": _TEXT, "config": {_OTHERS: {}}, "versions": {}, "machine": _TEXT,
+    "reason": _TEXT, "trouble": _TEXT, "rounds": int, "seconds": _NUMBER, "ledger": {_OTHERS: _ACCOUNT},
+    "sites": [{"site": str, _OTHERS: _MAYBE}],
+    "traffic": [{"direction": frozenset({"down", "up"}), "what": str, **dict.fromkeys(("floats", "bytes", "clients", "exchange"), int)}],
+    "tuning": {"metric": str, "tried": [{"values": {}, "score": _MAYBE}], "chosen": {}},
+}
+_OPTIONAL = ("config", "versions", "ledger", "sites", "traffic", "tuning")  # where null is the same as nothing
+
+
+class ReportError(RookeryError):
+    """A run's folder cannot be read, or runs cannot be told together; the message names folder and file."""
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One run: its history, what is known about it, and its scores of the test rows."""
+
+    folder: Path
+    history: tuple[dict[str, float], ...]  # a value that was null is NaN
+    about: dict[str, Any]
+    labels: NDArray[Any] | None = None
+    scores: NDArray[Any] | None = None
+
+    @property
+    def label(self) -> str:
+        return str(self.about["label"])
+
+    @property
+    def seed(self) -> int | None:
+        return self.about.get("seed")
+
+    @property
+    def reason(self) -> str:
+        return self.about.get("reason") or ""
+
+    @property
+    def rounds(self) -> int:
+        return int(self.about.get("rounds", self.history[-1]["round"]))
+
+
+def load(folder: Path | str) -> Record:
+    """The run in a folder: `history.jsonl`, `about.json` and, where there are any, `predictions.npz`."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ReportError(f"a report is made from folders of runs, as `rookery run` leaves them; {folder} is not a folder")
+    history = tuple(_row(folder / "history.jsonl", number, line)
+                    for number, line in enumerate(_text(folder / "history.jsonl").splitlines(), 1) if line.strip())
+    if not history:
+        raise ReportError(f"{folder / 'history.jsonl'} must hold a line per evaluation and holds none; run with an evaluation")
+    about = _parse(folder / "about.json", _text(folder / "about.json"))
+    if not isinstance(about, dict) or "label" not in about:
+        raise ReportError(f"{folder / 'about.json'} must be an object with \"label\", the method's name; it has none: run again, or add it")
+    about = {key: value for key, value in about.items() if value is not None or key not in _OPTIONAL}
+    for key, shape in _SHAPES.items():
+        if key in about and (complaint := _complaint(about[key], shape, key)):
+            raise ReportError(f"{folder / 'about.json'}: {complaint}; correct the file, or leave the run out")
+    labels, scores = _predictions(folder / "predictions.npz")
+    return Record(folder, history, about, labels, scores)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
+        raise ReportError(f"{path} {what}; a report needs the folder of a run that has ended") from error
+
+
+def _parse(path: Path, text: str, where: str = "") -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ReportError(f"{path}{where} is not JSON ({error}); it may have been cut off: run again, or leave the run out") from error
+
+
+def _row(path: Path, number: int, line: str) -> dict[str, float]:
+    row = _parse(path, line, f", line {number},")
+    if complaint := _complaint(row, {**dict.fromkeys(COUNTS, _NUMBER), _OTHERS: _MAYBE}, "the row"):
+        raise ReportError(f"{path}, line {number}: {complaint}; a row has {', '.join(COUNTS)} and metrics, all of them numbers")
+    return {key: math.nan if value is None else float(value) for key, value in row.items()}
+
+
+def _complaint(value: Any, shape: Any, where: str) -> str | None:
+    """What keeps a value from its shape: a type, types, a set of words, a list of one shape, or an object by keys.
+
+    >>> _complaint({"a": 1, "b": ["x", 2]}, {"a": int, _OTHERS: [str]}, "it")
+    'it.b[1] must be a text; it is 2'
+    """
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            return f"{where} must be an object; it is {_short(value)}"
+        if missing := [key for key in shape if key != _OTHERS and key not in value]:
+            return f"{where} must have {', '.join(missing)}; it has {_short(list(value))}"
+        parts = [(value[key], shape.get(key, shape.get(_OTHERS, object)), f"{where}.{key}") for key in value]
+    elif isinstance(shape, list):
+        if not isinstance(value, list):
+            return f"{where} must be a list; it is {_short(value)}"
+        parts = [(item, shape[0], f"{where}[{index}]") for index, item in enumerate(value)]
+    elif isinstance(shape, frozenset):
+        return None if isinstance(value, str) and value in shape else f"{where} must be one of {sorted(shape)}; it is {_short(value)}"
+    else:
+        kind = {str: "a text", _TEXT: "a text", int: "a whole number", (int, NoneType): "a whole number"}.get(shape, "a number")
+        return None if isinstance(value, shape) else f"{where} must be {kind}; it is {_short(value)}"
+    return next(filter(None, (_complaint(*part) for part in parts)), None)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 60 else text[:57] + "…"
+
+
+def _predictions(path: Path) -> tuple[NDArray[Any] | None, NDArray[Any] | None]:
+    if not path.exists():
+        return None, None
+    try:
+        with path.open("rb") as file:
+            arrays = np.load(file, allow_pickle=False)
+            labels, scores = arrays["labels"], arrays["scores"]
+    except (OSError, ValueError, KeyError, IndexError, EOFError, BadZipFile) as error:
+        raise ReportError(f"{path} must hold the arrays \"labels\" and \"scores\" ({error}); remove it, or run again") from error
+    if labels.ndim != 1 or labels.dtype.kind not in "iub" or scores.ndim not in (1, 2) or scores.dtype.kind not in "iuf" \
+            or len(scores) != len(labels):
+        raise ReportError(f"{path} must hold whole numbers \"labels\" (n,) and \"scores\" (n,) or (n, classes); "
+                          f"it holds {labels.dtype} {labels.shape} and {scores.dtype} {scores.shape}; remove it, or run again")
+    return labels, scores[:, 0] if scores.shape[1:] == (1,) else scores

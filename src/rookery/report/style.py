@@ -1,0 +1,67 @@
+"""The look of the page. Colours after Okabe and Ito, moved to a contrast of 3 or more with the paper, light or dark."""
+
+STYLE = """
+:root{color-scheme:light dark;--paper:#fff;--panel:#f6f7f9;--ink:#1b2230;--soft:#596273;--rule:#dde1e7;--best:#e3f1ea;--worst:#fbe9df;
+--c0:#0072b2;--c1:#d55e00;--c2:#008f68;--c3:#b8598c;--c4:#a87400;--c5:#3793c4;--c6:#4d5563}
+@media (prefers-color-scheme:dark){:root{--paper:#14181f;--panel:#1c222b;--ink:#e6e9ee;--soft:#a0a9b8;--rule:#343c48;--best:#17382c;
+--worst:#45271a;--c0:#4ea6e0;--c1:#f0803c;--c2:#2cc197;--c3:#dd93bc;--c4:#e3ae3d;--c5:#94d3f7;--c6:#b4bcc9}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif;
+-webkit-text-size-adjust:100%;overflow-wrap:anywhere}
+main{max-width:76rem;margin:0 auto;padding:2.5rem 1rem 4rem}
+h1{font-size:clamp(1.6rem,5vw,2.2rem);line-height:1.2;font-weight:650;letter-spacing:-.015em;margin:0 0 .6rem}
+h2{font-size:1.3rem;font-weight:650;letter-spacing:-.01em;margin:3.2rem 0 .5rem}
+h3{font-size:1rem;font-weight:650;margin:1.6rem 0 .3rem}
+p{margin:.4rem 0 .9rem;max-width:52rem}.intro{font-size:1.08rem}.note,figcaption{color:var(--soft);font-size:.875rem}
+.flags{border-left:3px solid var(--c1);background:var(--worst);padding:.5rem .9rem;border-radius:0 6px 6px 0;list-style:none;
+font-size:.92rem;margin:.6rem 0}
+.scroll{overflow-x:auto;border:1px solid var(--rule);border-radius:8px;margin:.6rem 0}
+.scroll:focus-visible,input:focus-visible+span,summary:focus-visible{outline:2px solid var(--c0);outline-offset:2px}
+table{border-collapse:collapse;width:100%;font-size:.875rem;font-variant-numeric:tabular-nums;overflow-wrap:normal}
+th,td{padding:.42rem .5rem;text-align:right;border-top:1px solid var(--rule);vertical-align:top;line-height:1.35}
+thead th{border-top:0;color:var(--soft);font-weight:600;vertical-align:bottom;font-size:.8rem}
+th:first-child,.text{text-align:left}td.text{min-width:7.5rem}td.text:last-child{min-width:13rem}
+th:first-child{position:sticky;left:0;background:var(--paper);padding-left:.8rem;min-width:9.5rem;max-width:16rem}
+tbody th{font-weight:600;overflow-wrap:anywhere}.method{display:flex}th small,td small{display:block;font-weight:400;color:var(--soft)}
+td small{white-space:nowrap}.best,.worst{font-weight:700}.best{background:var(--best)}.worst{background:var(--worst)}
+.swatch{width:22px;height:8px;margin:.42em .45em 0 0;flex:none}
+path{fill:none;vector-effect:non-scaling-stroke}.line{stroke-width:2;stroke-linejoin:round;stroke-linecap:round}.dot{stroke-width:7}
+.band{stroke:none;opacity:.16}.d1:not(.dot){stroke-dasharray:6 4}.d2:not(.dot){stroke-dasharray:1.5 4}
+.grid{stroke:var(--rule);stroke-width:1}.chance{stroke:var(--soft);stroke-width:1.2;stroke-dasharray:4 4}
+figure{margin:0}.chart{padding-top:.4rem}
+.plot{position:relative;height:21rem;margin:.9rem 12.5rem .3rem 3.6rem;border-bottom:1px solid var(--soft)}
+.plot>svg{position:absolute;inset:0;width:100%;height:100%;overflow:visible}
+.ty,.tx,.end{position:absolute;font-size:.78rem;line-height:1;color:var(--soft);white-space:nowrap;font-variant-numeric:tabular-nums}
+.ty{right:100%;margin-right:.5rem;transform:translateY(-50%)}.tx{top:100%;margin-top:.5rem;transform:translateX(-50%)}
+.end{left:100%;margin-left:.7rem;max-width:11.8rem;overflow:hidden;text-overflow:ellipsis;transform:translateY(-50%);color:var(--ink);
+padding:1px 0}.end .swatch,.legend .swatch{margin-top:0;vertical-align:.12em}
+.xlabel,.ylabel{font-size:.82rem;font-weight:600}.xlabel{margin:1.6rem 12.5rem 0 3.6rem;text-align:center}
+.legend{display:none;list-style:none;margin:.7rem 0 .2rem;padding:0;font-size:.85rem;gap:.1rem 1.1rem;flex-wrap:wrap}
+.legend b{font-weight:600;font-variant-numeric:tabular-nums}.chart figcaption{margin-top:.3rem}
+.square .plot,.square .xlabel{margin-right:1rem}.square .legend{display:block;margin-left:3.6rem}.square figcaption{margin-left:3.6rem}
+.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));gap:1.5rem}.pair h3{margin-top:.4rem}
+fieldset{border:0;padding:0;margin:.5rem 0;display:flex;flex-wrap:wrap;gap:.3rem;align-items:center}fieldset[hidden]{display:none}
+legend{float:left;font-size:.82rem;color:var(--soft);width:4.2rem;padding:0}
+fieldset label{cursor:pointer;display:inline-flex;position:relative}fieldset input{position:absolute;opacity:0;width:1px;height:1px}
+fieldset span{border:1px solid var(--rule);border-radius:999px;padding:.16rem .75rem;font-size:.85rem}
+fieldset span:hover{border-color:var(--soft)}fieldset input:checked+span{background:var(--ink);color:var(--paper);border-color:var(--ink)}
+@supports selector(:has(*)){.pane{display:none}}
+.rounds{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,20rem),1fr));gap:1.2rem;margin-top:1rem;align-items:start}
+.round{border:1px solid var(--rule);border-radius:8px;padding:.8rem .6rem;break-inside:avoid}.round figcaption b{color:var(--ink)}
+.round figcaption{padding:0 .3rem .4rem}.round svg{display:block;width:100%;max-width:26rem;margin:auto}
+.round text{font-size:11px;fill:var(--soft);text-anchor:middle;font-variant-numeric:tabular-nums}
+.round .name{font:12px ui-monospace,Menlo,Consolas,monospace;fill:var(--ink)}.round .who{font-size:12px;font-weight:600;fill:var(--ink)}
+.round .times{font-size:13px;font-weight:700;fill:var(--ink);text-anchor:start}
+.box{fill:var(--panel);stroke:var(--soft)}.life{stroke:var(--rule);stroke-width:1.5}
+.again{fill:none;stroke:var(--soft);stroke-dasharray:3 3}
+.down .shaft{stroke:var(--c0)}.down .head{fill:var(--c0)}.up .shaft{stroke:var(--c1)}.up .head{fill:var(--c1)}
+pre{background:var(--panel);border-radius:8px;padding:.7rem .9rem;overflow-x:auto;margin:.4rem 0;overflow-wrap:normal;
+font:.82rem/1.5 ui-monospace,Menlo,Consolas,monospace}summary{cursor:pointer;font-size:.9rem;padding:.2rem 0}
+@media (max-width:46rem){main{padding-top:1.5rem}.plot{height:15rem}.plot,.xlabel,.square .plot,.square .xlabel{margin-right:.8rem;
+margin-left:2.9rem}.end{display:none}.legend{display:flex}.square .legend,.square figcaption{margin-left:0}legend{width:100%}
+th:first-child{min-width:8.4rem;max-width:9rem;padding-left:.6rem}tbody .swatch{width:14px}}
+@media print{body{font-size:11pt}main{padding:0;max-width:none}.scroll{overflow:visible;border:0}fieldset{display:none}
+h2,h3{break-after:avoid}figure,tr{break-inside:avoid}th:first-child{position:static;min-width:0}pre{white-space:pre-wrap}
+table{font-size:7.5pt}th,td{padding:.2rem}td.text{min-width:0}details::details-content{content-visibility:visible;height:auto}
+*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
+""" + "".join(f".line.c{k}{{stroke:var(--c{k})}}.band.c{k}{{fill:var(--c{k})}}" for k in range(7))

@@ -1,0 +1,90 @@
+"""Problems with a known solution for the algorithms on compositions and on worst cases, beyond those of `rookery.testproblems`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rookery import Batch, Compositional, Minimax, simplex
+from rookery import testproblems as known
+from rookery.objectives import fast_dro
+from rookery.testproblems import SIZES, Known, _rows, client_means
+
+
+def local(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> Known:
+    """mean_k ½ mean_i ‖g_k(x) − t_i‖² of g_k = mean_i (A_i x − b_i), plus ¼‖x‖²: local inner maps, d_g = 2."""
+    data = _rows(seed, {"A": (2, 3), "b": (2,), "t": (2,)}, sizes, 1.0)
+    H = client_means(data, lambda p: p["A"].mean(0).T @ p["A"].mean(0)) + 0.5 * torch.eye(3, dtype=torch.float64)
+    r = client_means(data, lambda p: p["A"].mean(0).T @ (p["b"].mean(0) + p["t"].mean(0)))
+
+    def g(x: Tensor, b: Batch) -> Tensor:
+        return (b.A @ x - b.b).mean(0)
+
+    def f(z: Tensor, b: Batch) -> Tensor:
+        return 0.5 * (z - b.t).square().sum(1).mean()
+
+    return Known(Compositional(f, g, lambda x, b: 0.25 * x.square().sum(), shared=False), data, torch.linalg.solve(H, r),
+                 lambda x: H @ x - r)
+
+
+def one_client(sizes: tuple[int, ...] = SIZES) -> Known:
+    return known.compositional(sizes=(sum(sizes),))
+
+
+def scalar(sizes: tuple[int, ...] = SIZES) -> Known:
+    return known.compositional(sizes=sizes, dg=1)
+
+
+def only_h(sizes: tuple[int, ...] = SIZES) -> Known:
+    """The composition of `testproblems`, and the solution of its h alone."""
+    k = known.compositional(sizes=sizes)
+    e = client_means(k.data, lambda p: p["e"].mean(0))
+    return replace(k, x=e, y=None, gradient=lambda x: 0.5 * (x - e))
+
+
+def constrained(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> Known:
+    """½ mean‖x − e‖² subject to one constraint, a·x − b ≤ 0 of the means, which is active; y is its multiplier."""
+    data = _rows(seed, {"a": (3,), "b": (), "e": (3,)}, sizes, 1.0)
+    a, e = (client_means(data, lambda p, n=n: p[n].mean(0)) for n in ("a", "e"))  # type: ignore[misc]
+    data.fields["b"].add_(a @ e - 1.0 - client_means(data, lambda p: p["b"].mean(0)))  # so that the minimum of h violates it, by 1
+    z = 1.0 / (a @ a)
+    x = e - z * a
+
+    def g(x: Tensor, b: Batch) -> Tensor:
+        return (b.a @ x - b.b).mean().reshape(1)
+
+    problem = Compositional(lambda y: 0.5 * y.clamp(min=0).square().sum(), g, lambda x, b: 0.5 * (x - b.e).square().sum(1).mean())
+    return Known(problem, data, x, lambda x: x - e + z * a, y=z.reshape(1))
+
+
+def weights(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> Known:
+    """½‖x‖² + p·(Ax + b) − 2‖p‖² over the simplex, solved inside it: Ax + b − 4p is constant there, x = −Aᵀp."""
+    data = _rows(seed, {"A": (2, 3), "b": (2,)}, sizes, 0.5)
+    A, b = (client_means(data, lambda p, n=n: p[n].mean(0)) for n in ("A", "b"))  # type: ignore[misc]
+    one, eye = torch.ones(2, dtype=torch.float64), torch.eye(2, dtype=torch.float64)
+    system = torch.cat([torch.cat([A @ A.T + 4 * eye, one[:, None]], 1), torch.cat([one, torch.zeros(1, dtype=torch.float64)])[None]])
+    p = torch.linalg.solve(system, torch.cat([b, torch.ones(1, dtype=torch.float64)]))[:2]
+    assert p.min() > 0.1
+    inside = eye - 0.5 * torch.ones(2, 2, dtype=torch.float64)  # onto the directions along the simplex
+
+    def f(x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        return 0.5 * x.square().sum() + y @ (batch.A @ x + batch.b).mean(0) - 2 * y.square().sum()
+
+    def gradient(x: Tensor) -> Tensor:
+        best = 0.5 * one + inside @ (A @ x + b) / 4  # the maximiser, as long as it lies inside
+        return x + A.T @ best
+
+    return Known(Minimax(f, project_y=simplex), data, -A.T @ p, gradient, y=p)
+
+
+def robust(sizes: tuple[int, ...] = SIZES, seed: int = 0, lam: float = 8.0) -> Known:
+    """ℓ_i(x) = a_i·x + ½‖x − e‖²: the χ² worst case over a client's rows is its mean and its variance over 2λ, where that is small."""
+    data = _rows(seed, {"a": (3,), "e": (3,)}, sizes, 1.0)
+    data.fields["e"].copy_(data.fields["e"][0].expand_as(data.fields["e"]))  # no part of the variance
+    eye = torch.eye(3, dtype=torch.float64)
+    H = eye + client_means(data, lambda p: torch.cov(p["a"].T, correction=0)) / lam
+    r = client_means(data, lambda p: p["e"].mean(0) - p["a"].mean(0))
+    problem = fast_dro(lambda x, b: b.a @ x + 0.5 * (x - b.e).square().sum(1), "chi2", lam)
+    return Known(problem, data, torch.linalg.solve(H, r), lambda x: H @ x - r)
