@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from harness import Row, compare
 from torch import Tensor
-from torch.nn import functional as F
 
-from rookery import FCSGM, Conditional, Data, Federation
-from rookery.data import Batch, Normal
+from rookery import FCSGM, Data, Federation
+from rookery.data import Batch
 from rookery.data.sampling import Draw, Request
+from rookery.objectives import invariant_logistic
 
 D, M, Q, LR, BETA, LAM, GAMMA = 10, 10, 50, 0.01, 0.1, 0.001, 10.0
-
-
-def h(x: Tensor) -> Tensor:
-    return LAM * (GAMMA * x * x / (1 + GAMMA * x * x)).sum()
-
-
-def f(u: Tensor, xi: Batch) -> Tensor:
-    return F.softplus(-xi.b * u[:, 0])
-
-
-def g(x: Tensor, xi: Batch, eta: Batch) -> Tensor:
-    return (eta.eta @ x)[..., None]
-
-
-def analytic(x: Tensor, batch: Batch) -> Tensor:
-    """∇F̂ by hand: the mean inside f."""
-    assert batch.inner is not None
-    eta = batch.inner.eta.mean(1)
-    slope = -batch.b * torch.sigmoid(-batch.b * (eta * x).sum(-1))
-    return (slope[:, None] * eta).mean(0) + 2 * LAM * GAMMA * x / (1 + GAMMA * x * x).square()
 
 
 class Given:
@@ -76,8 +58,9 @@ def main() -> list[Row]:
         def plain(state: dict[str, tuple[Tensor, Tensor]] = state, b: Tensor = b, eta: Tensor = eta) -> None:
             state["plain"] = hand(*state["plain"], b, eta)
 
-        for label, oracles in (("analytic", {"gradient": analytic}), ("autodiff", {})):
-            fed = Federation(Conditional(f, g, h, sampling=Given(b, eta), oracles=oracles), data, engine="vectorised")
+        problem = invariant_logistic(torch.ones(D), lam=LAM, gamma=GAMMA)
+        for label, oracles in (("analytic", problem.oracles), ("autodiff", {})):
+            fed = Federation(replace(problem, sampling=Given(b, eta), oracles=oracles), data, engine="vectorised")
             algorithm = FCSGM(LR, Q, 1, M, beta=BETA)
             box = [algorithm.init(fed, torch.zeros(D))]
 
@@ -89,9 +72,7 @@ def main() -> list[Row]:
             x, u = torch.randn(D), torch.randn(D)
             by_hand = hand(x.expand(clients, D), u.expand(clients, D), b, eta)
             torch.testing.assert_close(algorithm.round(fed, algorithm.State(x, u, 1)).x, by_hand[0][0])  # both sides do the same work
-        drawn = Conditional(lambda u, xi: F.softplus(-torch.sign(xi.xi.sum(-1)) * u[:, 0]),
-                            lambda x, xi, eta: ((xi.xi[:, None] + eta.eta) @ x)[..., None], h, sampling=Normal((D,), (D,)))
-        fed = Federation(drawn, data, engine="vectorised")
+        fed = Federation(problem, data, engine="vectorised")
         box = [algorithm.init(fed, torch.zeros(D))]
 
         def ours_drawing(box: list = box, fed: Federation = fed, algorithm: FCSGM = algorithm) -> None:

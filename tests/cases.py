@@ -108,13 +108,13 @@ def opt(server: str, **fixed: Any) -> Callable[..., Algorithm]:
     return lambda lr, steps, batch: FedOpt(lr, steps, batch, server, **{"server_lr": 0.3, "beta1": 0.5, "tau": 0.1, **fixed})
 
 
-def inner(kind: type[Algorithm], factor: float = 4.0, **fixed: Any) -> Callable[..., Algorithm]:
+def inner(kind: type[Algorithm], factor: float = 1.5, **fixed: Any) -> Callable[..., Algorithm]:
     """Inner step sizes in proportion to lr, so that the drift of both levels halves with it."""
     return lambda lr, q, b: kind(**{"lr": lr, "inner_lr": factor * lr, "local_steps": q, "batch": b, **fixed})
 
 
 def tracking(kind: type[Algorithm], **fixed: Any) -> Callable[..., Algorithm]:
-    return lambda lr, q, b: kind(**{"lr": lr, "inner_lr": 3 * lr, "solve_lr": 3 * lr, "local_steps": q, "batch": b, **fixed})
+    return lambda lr, q, b: kind(**{"lr": lr, "inner_lr": 1.5 * lr, "solve_lr": 1.5 * lr, "local_steps": q, "batch": b, **fixed})
 
 
 def alone(kind: type[Algorithm], **fixed: Any) -> Callable[..., Algorithm]:
@@ -175,20 +175,19 @@ CASES = [
     Case("FedNest/conjugate", nest(terms=2, series="conjugate"), known.bilevel,
          lambda d, dy, q: (2 * 2 + 2 + 3, (4 + 3) * dy + 2 * d, 2 * d + (4 + 1 + 2 + 1) * dy), rounds=150, biased=True),
     Case("FedNest-SGD", inner(FedNestSGD, inner_rounds=2, terms=2, series="conjugate"), known.bilevel,
-         lambda d, dy, q: (2 + 2 + 3, (2 + 3) * dy + 2 * d, 2 * d + (2 + 1 + 2 + 1) * dy), rounds=150, biased=True),
-    Case("FedNest-SGD/deterministic", inner(FedNestSGD, inner_rounds=2, terms=40, smoothness=2.0, series="deterministic"), known.bilevel,
-         lambda d, dy, q: (2 + 40 + 3, (2 + 41) * dy + 2 * d, 2 * d + (2 + 1 + 40 + 1) * dy), rounds=150),
+         lambda d, dy, q: (2 + 2 + 3, (2 + 3) * dy + 2 * d, 2 * d + (2 + 1 + 2 + 1) * dy), lr=0.3, rounds=80, biased=True),
     Case("LFedNest", inner(LFedNest, inner_rounds=2, terms=3, smoothness=2.5, series="deterministic"), nested.own_hypergradients,
-         lambda d, dy, q: (2 + 1, 2 * dy + d, d + (2 + 1) * dy), rounds=200),
+         lambda d, dy, q: (2 + 1, 2 * dy + d, d + (2 + 1) * dy), lr=0.3, rounds=80),
     Case("SGDA", lambda lr, q, b: SGDA(lr, 2 * lr, b), known.minimax, lambda d, dy, q: (1, d + dy, d + dy)),
-    Case("LocalSGDA", inner(LocalSGDA, 2.0), known.minimax, lambda d, dy, q: (1, d + dy, d + dy)),
-    Case("FedAvg-S", inner(FedAvgS, 1.0), known.minimax, lambda d, dy, q: (1, d + dy, d + dy)),
+    Case("LocalSGDA", inner(LocalSGDA), known.minimax, lambda d, dy, q: (1, d + dy, d + dy), lr=0.2),
+    Case("FedAvg-S", inner(FedAvgS, 1.0), known.minimax, lambda d, dy, q: (1, d + dy, d + dy), lr=0.2),
     Case("FedGDA-GT", lambda lr, q, b: FedGDAGT(lr, q, b), known.minimax, lambda d, dy, q: (2, 2 * (d + dy), 2 * (d + dy))),
-    Case("SimFBO", tracking(SimFBO), known.bilevel, lambda d, dy, q: (1, d + 2 * dy, d + 2 * dy), third=nested.inverse_gradient),
-    Case("ShroFBO", tracking(ShroFBO, local=0.7), known.bilevel, lambda d, dy, q: (1, d + 2 * dy, d + 2 * dy),
+    Case("SimFBO", tracking(SimFBO), known.bilevel, lambda d, dy, q: (1, d + 2 * dy, d + 2 * dy), lr=0.3, rounds=200,
+         third=nested.inverse_gradient),
+    Case("ShroFBO", tracking(ShroFBO, local=0.7), known.bilevel, lambda d, dy, q: (1, d + 2 * dy, d + 2 * dy), lr=0.3, rounds=200,
          third=nested.inverse_gradient),
     Case("FedBiOAcc", tracking(FedBiOAcc, scale=10.0, delay=1000.0, decay=0.5), known.bilevel,
-         lambda d, dy, q: (1, 2 * d + 4 * dy, 2 * d + 4 * dy), third=nested.inverse_gradient),
+         lambda d, dy, q: (1, 2 * d + 4 * dy, 2 * d + 4 * dy), lr=0.3, rounds=200, third=nested.inverse_gradient),
 ]
 
 # methods of one machine refuse a second client; test_baselines.py holds them against the laws that say nothing of other clients
@@ -201,8 +200,9 @@ ONE_MACHINE = [
 ONE_MACHINE_NESTED = [
     Case("ALSET", lambda lr, q, b: alone(ALSET, inner_steps=q)(lr, q, b), nested.agreeing, lambda d, dy, q: (1, d + dy, d + dy)),
     Case("stocBiO", lambda lr, q, b: alone(StocBiO, inner_steps=q, terms=40, smoothness=2.0)(lr, q, b), nested.pooled_bilevel,
-         lambda d, dy, q: (1, d + dy, d + dy)),
-    Case("BSA", lambda lr, q, b: alone(BSA, inner_steps=2 * q)(lr, q, b), nested.agreeing, lambda d, dy, q: (1, d + dy, d + dy)),
+         lambda d, dy, q: (1, d + dy, d + dy), lr=0.3, rounds=100),
+    Case("BSA", lambda lr, q, b: alone(BSA, inner_steps=2 * q)(lr, q, b), nested.agreeing, lambda d, dy, q: (1, d + dy, d + dy),
+         rounds=200),
     Case("TTSA", alone(TTSA), nested.agreeing, lambda d, dy, q: (1, d + dy, d + dy), lr=0.5, rounds=800),
     Case("SMD", inner(SMD, 1.0, prox=10.0), nested.pooled_minimax, lambda d, dy, q: (1, d + dy, d + dy), rounds=24),
 ]
@@ -210,6 +210,6 @@ ONE_MACHINE_NESTED = [
 # the same for compositions, in test_compositional.py
 ONE_MACHINE_COMPOSITIONS = [
     Case("SCGD", lambda lr, q, b: SCGD(lr, 0.5, q, b), compositional.one_client, lambda d, dy, q: (1, d + dy, d + dy)),
-    Case("NASA", lambda lr, q, b: NASA(2 * lr, 0.5, 1.5, 1.5, q, b), compositional.one_client,
-         lambda d, dy, q: (1, 2 * d + dy, 2 * d + dy)),
+    Case("NASA", lambda lr, q, b: NASA(lr, 0.5, 1.5, 1.5, q, b), compositional.one_client,
+         lambda d, dy, q: (1, 2 * d + dy, 2 * d + dy), rounds=900),
 ]

@@ -11,11 +11,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from rookery.cli import main
-from rookery.config import ConfigError, algorithms, parse, read
-from rookery.errors import RookeryError
+from rookery.config import algorithms, parse, read
+from rookery.errors import ConfigError, RookeryError
 from rookery.job import assemble
 
 GOOD: dict[str, dict[str, Any]] = {
@@ -70,9 +72,11 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "cohort larger than the sites": (changed(federation={"participate": 9}), r"participate is 9, but there are 4 sites"),
     "cohort of nobody": (changed(federation={"participate": 0}), r"participate must lie between 1 and"),
     "algorithm of another kind": (changed(objective={"name": "kl_dro"}), r"FedAvg solves Minimization.*Algorithms that fit: .*FedDRO"),
-    "convolutions on a table": (changed(data={"name": "wine"}, model={"name": "small_cnn"}), r"takes images; these rows have the shape \(13,\)"),
+    "convolutions on a table": (changed(data={"name": "wine"}, model={"name": "small_cnn"}),
+                                r"takes images; these rows have the shape \(13,\)"),
     "negative lam": (changed(objective={"name": "kl_dro", "lam": -1.0}), r"lam must be positive"),
-    "weight decay with DRO": (changed(objective={"name": "kl_dro", "weight_decay": 0.1}), r"\[objective\] has no entry 'weight_decay'; It has lam"),
+    "weight decay with DRO": (changed(objective={"name": "kl_dro", "weight_decay": 0.1}),
+                              r"\[objective\] has no entry 'weight_decay'; It has lam"),
     "negative seed": (changed(federation={"seed": -1}), r"seed"),
     "two sources of data": (changed(data={"csv": "a.csv"}), r"give one of name, csv, npz and images; got name, csv"),
     "no source of data": (changed(data={"name": ...}), r"give one of name, csv, npz and images; got none"),
@@ -173,3 +177,69 @@ def test_ctrl_c_saves_and_leaves_with_its_own_code(tmp_path: Path) -> None:
         assert process.wait(60) == 130
     assert json.loads((tmp_path / "out" / "about.json").read_text())["reason"] == "interrupted"
     assert (tmp_path / "out" / "state.ckpt").exists()
+
+
+@pytest.mark.parametrize("engine", ["loop", "vectorised", "wire"])
+def test_no_engine_draws_a_batch_below_the_smallest_allowed(engine: str) -> None:
+    job = assemble(parse(changed(federation={"engine": engine, "min_batch": 17})))
+    state = job.start()
+    with pytest.raises(RookeryError, match=r"fewer than min_batch=17 samples.*a batch of 16 was drawn"):
+        job.config.algorithm.round(job.fed, state)
+    job = assemble(parse(changed(federation={"engine": engine, "min_batch": 16})))
+    job.config.algorithm.round(job.fed, job.start())
+
+
+@pytest.mark.parametrize("source", ["csv", "npz", "images"])
+def test_a_run_on_a_table_of_ones_own(source: str, tmp_path: Path) -> None:
+    r = np.random.default_rng(0)
+    age, ward = r.normal(60, 9, 200), np.repeat(["north", "south", "west"], [60, 60, 80])
+    ill = (age + r.normal(0, 3, 200) > 62).astype(int)
+    tree = changed(data={"name": ..., source: str(tmp_path / "mine"), "label": "ill", "site": "ward", "test_share": 0.3},
+                   sites={"how": "column"}, run={"rounds": 5})
+    if source == "csv":
+        lines = ["age,sex,ward,ill", *(f"{a:.1f},{'f' if i % 2 else 'm'},{w},{'yes' if y else 'no'}"
+                                      for i, (a, w, y) in enumerate(zip(age, ward, ill, strict=True)))]
+        (tmp_path / "mine").write_text("\n".join(lines))
+    elif source == "npz":
+        with (tmp_path / "mine").open("wb") as file:
+            np.savez(file, inputs=(age[:, None] - 60) / 9, ill=ill, ward=ward)
+    else:
+        for i, y in enumerate(ill[:40]):
+            (tmp_path / "mine" / ("yes" if y else "no")).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.full((6, 6), 40 + 150 * y + i, np.uint8)).save(tmp_path / "mine" / ("yes" if y else "no") / f"{i}.png")
+        tree = changed(data={"name": ..., "images": str(tmp_path / "mine"), "test_share": 0.3, "size": 6},
+                       sites={"how": "iid", "number": 2})
+    job = assemble(parse(tree))
+    assert job.fed.data.names == (("north", "south", "west") if source != "images" else ("site-0", "site-1"))
+    state = job.start()
+    for _ in range(5):
+        state = job.config.algorithm.round(job.fed, state)
+    assert job.scores(state)["test accuracy"] > job.scores(job.start())["test accuracy"] - 1e-9
+    assert job.scores(state)["test accuracy"] > 0.7
+    assert sum(row["rows"] + row["validation rows"] for row in job.sites(state.x)) + len(job.test) == (200 if source != "images" else 40)
+
+
+@pytest.mark.parametrize(("objective", "algorithm"), [
+    ({"name": "balanced_cross_entropy"}, "FedAvg"), ({"name": "kl_dro"}, "FedDRO"), ({"name": "chi2_dro"}, "FedDRO"),
+    ({"name": "chi2_dro", "form": "dual"}, "FedAvg"), ({"name": "cvar"}, "FedAvg"), ({"name": "constrained_dro"}, "FedDRO"),
+    ({"name": "mean_variance"}, "FedDRO"), ({"name": "group_dro"}, "FedDRO"), ({"name": "fair", "groups": "sex"}, "FedDRO"),
+    ({"name": "ap_surrogate", "enrich": 4}, "FCSG-M")], ids=lambda v: "-".join(v.values()) if isinstance(v, dict) and len(v) == 1 else None)
+def test_every_objective_runs_from_its_name(objective: dict[str, Any], algorithm: str, tmp_path: Path) -> None:
+    r = np.random.default_rng(0)
+    age, sex = r.normal(60, 9, 300), r.choice(["f", "m"], 300)
+    ill = age + 4 * (sex == "f") + r.normal(0, 3, 300) > 62
+    lines = [f"{a:.1f},{s},{int(y)}" for a, s, y in zip(age, sex, ill, strict=True)]
+    (tmp_path / "mine.csv").write_text("\n".join(["age,sex,ill", *lines]))
+    sizes = {"batch": ..., "outer": 8, "inner": 16} if algorithm == "FCSG-M" else {}
+    tree = changed(data={"name": ..., "csv": str(tmp_path / "mine.csv"), "label": "ill", "keep": ["sex"]},
+                   objective=objective, algorithm={"name": algorithm, **sizes, "lr": 0.2}, warm_up={"rounds": 2, "lr": 0.2})
+    job = assemble(parse(tree))
+    first, state = job.scores(job.start()), job.start()
+    for _ in range(10):
+        state = job.config.algorithm.round(job.fed, state)
+    last = job.scores(state)
+    assert last["test AUC"] > 0.85
+    assert last["validation accuracy"] >= first["validation accuracy"] - 0.1
+    assert ("test gap" in last) == (objective["name"] == "fair")
+    assert ("clamped" in last) == (objective["name"] in ("kl_dro", "constrained_dro"))
+    assert job.fed.ledger["train"].exchanges >= 12  # the warm-up's two count

@@ -15,9 +15,8 @@ from test_cli import GOOD, changed, command, toml
 from rookery.compare import compare
 from rookery.config import algorithms, describe, parse
 from rookery.crossing import crossing, letters
-from rookery.errors import RookeryError
+from rookery.errors import ConfigError, RookeryError
 from rookery.fed import Epochs
-from rookery.parts import ConfigError
 from rookery.schedules import Cosine, Decay, Drop
 from rookery.tracking import TrackingError, tracker
 
@@ -62,7 +61,8 @@ def test_mistakes_in_a_comparison(options: dict[str, Any], words: str, tmp_path:
         compare({"plain": SMALL}, **{"seeds": 1, "folder": tmp_path, "jobs": 1, **options})
 
 
-def test_compare_and_report_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_and_report_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                capsys: pytest.CaptureFixture[str]) -> None:
     for name, tree in (("plain", SMALL), ("prox", OTHER)):
         (tmp_path / f"{name}.toml").write_text(toml(tree))
     files = [str(tmp_path / f"{name}.toml") for name in ("plain", "prox")]
@@ -84,7 +84,8 @@ def test_compare_and_report_on_the_command_line(tmp_path: Path, monkeypatch: pyt
 
 def test_a_description_comes_back_from_its_own_words() -> None:
     tree = changed(algorithm={"lr": {"kind": "drop", "start": 0.1, "rounds": [3, 5]}, "local_steps": ..., "epochs": 2},
-                   model={"name": "mlp", "hidden": [8, 4]}, objective={"name": "cross_entropy", "weight_decay": 0.1}, data={"positive": [1, 2]})
+                   model={"name": "mlp", "hidden": [8, 4]}, objective={"name": "cross_entropy", "weight_decay": 0.1},
+                   data={"positive": [1, 2]})
     config = parse(tree)
     assert (config.algorithm.lr, config.algorithm.local_steps) == (Drop(0.1, (3, 5)), Epochs(2.0))  # type: ignore[attr-defined]
     assert parse(describe(config)) == config

@@ -109,8 +109,9 @@ def test_a_method_that_diverged_is_flagged_and_not_the_best(tmp_path: Path) -> N
 
 
 def test_seeds_without_a_value_are_counted_out(tmp_path: Path) -> None:
-    folders = [make(tmp_path / str(seed), "A", seed, [row(1, **{"test AUC": v})]) for seed, v in enumerate([0.5, None, math.inf, 0.7])]
-    assert paged(tmp_path, *folders).column(0, "test AUC") == [("0.6000 ± 0.1414 2 of 4 runs", "")]
+    values = [0.5, None, math.inf, 0.7, 1e300]
+    folders = [make(tmp_path / str(seed), "A", seed, [row(1, **{"test AUC": v})]) for seed, v in enumerate(values)]
+    assert paged(tmp_path, *folders).column(0, "test AUC") == [("0.6000 ± 0.1414 2 of 5 runs", "")]
 
 
 def test_a_curve_joins_seeds_evaluated_at_different_rounds_over_the_range_they_share(tmp_path: Path) -> None:
@@ -215,8 +216,8 @@ def test_the_worst_site_of_each_method_is_marked(tmp_path: Path) -> None:
         for i, s in enumerate(names)]) for m in auc for seed in range(2)]
     page = paged(tmp_path, *folders)
     by_auc, by_loss = page.tables[1], page.tables[2]
-    assert [text for text, _ in by_auc[0]] == ["site", "rows", "validation rows", "A", "B"]
-    assert [text for text, _ in page.column(1, "rows")] == ["100–101"] * 3
+    assert [text for text, _ in by_auc[0]] == ["site", "A", "B"]
+    assert [text for text, _ in page.column(1, "site")] == [f"{name} 100–101 rows, 20 validation rows" for name in names]
     assert page.column(1, "A") == [("0.8000 ± 0.1414", ""), ("0.8500 ± 0.0707", ""), ("0.6000 1 of 2 runs", "worst")]
     assert [kind for _, kind in page.column(1, "B")] == ["worst", "", ""]
     assert [line[-1][1] for line in by_loss[1:]] == ["", "worst", ""]

@@ -16,7 +16,8 @@ from test_report import account, make, paged, row, scored, traffic
 from rookery.report import ReportError, load, write
 
 EVIL = '"><script>window.hacked=1</script><img src=x onerror="window.hacked=1">&amp;</style>\ud800'
-SECTIONS = ["Summary", "Curves", "How the test rows are ranked", "Sites", "What crossed the network", "How it was tuned", "How to repeat it"]
+SECTIONS = ["Summary", "Curves", "How the test rows are ranked", "Sites", "What crossed the network", "How it was tuned",
+            "How to repeat it"]
 
 
 def test_missing_parts_leave_their_sections_out(tmp_path: Path) -> None:

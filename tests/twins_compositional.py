@@ -109,7 +109,7 @@ def nasa(g, jac, f_grad, h_grad, draws, x0, z0, u0, beta, tau, a, b, project=lam
 
 
 def gcivr(g, jac, f_grad, h_grad, draws, x0, eta, tau, rounds):
-    """CIVR, Algorithm 1, on the mean of the clients: y, z (and w of h) anew from batches B every tau iterations, else by differences on S."""
+    """CIVR, Algorithm 1, on the mean of the clients: y, z (and w of h) anew from batches B every tau iterations, else corrected on S."""
     K, x, out, t = len(draws), np.array(x0, dtype=float), [], 0
     before = x
     for _ in range(rounds):
@@ -214,18 +214,8 @@ def broken_nasa(g, jac, f_grad, h_grad, draws, x0, z0, u0, beta, tau, a, b):
 
 
 def broken_gcivr(g, jac, f_grad, h_grad, draws, x0, eta, tau, rounds):
-    """WRONG: z is not corrected, but taken anew from the small batch. Right with full batches."""
-    K, x, out, t = len(draws), np.array(x0, dtype=float), [], 0
-    before = x
-    for _ in range(rounds):
-        for i in range(tau):
-            batch = [draws[k][t] for k in range(K)]
-            t += 1
-            y = mean([g(x, b) for b in batch]) if i == 0 else y + mean([g(x, b) - g(before, b) for b in batch])
-            w = mean([h_grad(x, b) for b in batch]) if i == 0 else w + mean([h_grad(x, b) - h_grad(before, b) for b in batch])
-            before, x = x, x - eta * (mean([jac(x, b) for b in batch]).T @ f_grad(y) + w)
-        out.append(x)
-    return out
+    """WRONG: no corrections, but all taken anew from the small batch. Right with full batches, or tau = 1."""
+    return gcivr(g, jac, f_grad, h_grad, draws, x0, eta, 1, tau * rounds)[tau - 1::tau]
 
 
 def broken_pdsgd(f0_grad, f, f_jac, x0, alpha, beta, rho, chosen):

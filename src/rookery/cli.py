@@ -23,10 +23,10 @@ from .compare import Entry, larger_is_better
 from .compare import compare as compare_all
 from .config import algorithms, nearest, read, read_tree
 from .crossing import crossing, letters
-from .errors import RookeryError
+from .errors import ConfigError, RookeryError
+from .goals import OBJECTIVES
 from .job import assemble
 from .ledger import Line
-from .parts import OBJECTIVES, ConfigError
 
 INTERRUPTED, DIVERGED, WRONG = 130, 3, 2  # exit codes
 
@@ -82,6 +82,7 @@ def compare(files: Annotated[list[Path], typer.Argument(help="descriptions; the 
             seeds: Annotated[int, typer.Option("--seeds", help="runs of each, on the same seeds")] = 5,
             grid: Annotated[list[str] | None, typer.Option("--grid", help="section.key=v1,v2,…: tried alike for every file")] = None,
             by: Annotated[str, typer.Option("--by", help="the validation metric that chooses from the grid")] = "validation loss",
+            tuning_seeds: Annotated[int, typer.Option("--tuning-seeds", help="further seeds that the choice is made on")] = 1,
             set: Sets = None,
             out: Annotated[Path, typer.Option("--out", help="the comparison's folder; done runs in it are kept")] = Path("runs/compare"),
             title: Annotated[str, typer.Option("--title", help="of the page")] = "",
@@ -93,7 +94,7 @@ def compare(files: Annotated[list[Path], typer.Argument(help="descriptions; the 
     trees = {file.stem: read_tree(file, set or ()) for file in files}
     tried = dict(_choice(text) for text in grid or ())
     with _bar("runs") as told:
-        entries = compare_all(trees, seeds, out, tried, by, jobs, told)
+        entries = compare_all(trees, seeds, out, tried, by, tuning_seeds, jobs, told)
     console.print(_comparison(entries, seeds))
     folders = [out / label / f"seed-{seed}" for label in labels for seed in range(seeds)]
     page = reports.write([reports.load(folder) for folder in folders], out / "report.html", **({"title": title} if title else {}))

@@ -16,7 +16,7 @@ from torch import Tensor
 from . import rng
 from .data.sampling import Draw, Request
 from .data.store import Batch, Data
-from .errors import ProblemError
+from .errors import DataError, ProblemError
 from .problem import Problem
 
 
@@ -29,6 +29,7 @@ class Setting:
     seed: int
     precision: torch.dtype | None = None
     constants: Tensor | None = None  # the sum that finished the problem in `prepare`
+    min_batch: int = 1  # no batch may have fewer samples
     checked: set[str] = field(default_factory=set)  # hand-written oracles already compared with autodiff
 
     def keys(self, clients: np.ndarray, phase: str, call: int) -> rng.Words:
@@ -62,7 +63,11 @@ class Client:
         batch = self._serve(len(self.requests), request)
         self.requests.append(request)
         first = next(iter((batch.inner or batch).fields.values()))
-        self.samples.append(first.shape[0] * (first.shape[1] if batch.inner is not None else 1))
+        number = first.shape[0] * (first.shape[1] if batch.inner is not None else 1)
+        if number < self._setting.min_batch:
+            raise DataError(f"this federation draws no batch of fewer than min_batch={self._setting.min_batch} samples, because what is "
+                            f"computed from few can give them away; a batch of {number} was drawn: raise batch, or merge small clients")
+        self.samples.append(number)
         return batch
 
     @property

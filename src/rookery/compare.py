@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from .config import describe, parse
+from .errors import ConfigError
 from .job import assemble
-from .parts import ConfigError
 from .study import Done, Paired, Result, Spread, Trial, best, groups, paired, spread, study, trials
 
 Told = Callable[[int, int], None]
@@ -40,11 +40,11 @@ def larger_is_better(metric: str) -> bool:
 
 
 def compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mapping[str, Sequence[Any]] | None = None,
-            by: str = "validation loss", jobs: int | None = None, told: Told | None = None) -> list[Entry]:
+            by: str = "validation loss", tuning_seeds: int = 1, jobs: int | None = None, told: Told | None = None) -> list[Entry]:
     """Run every description on seeds 0 … seeds − 1, into `folder`/label/seed-k; done runs are not done again.
 
     grid: entries (`section.key`) with the values to try, the same for every description; each takes the values that are best by
-    the metric `by` of its sites' validation rows on one more seed. A run that diverges is the worst.
+    the mean of the metric `by` of its sites' validation rows on further seeds. A run that diverges is the worst.
     """
     if seeds < 1:
         raise ConfigError(f"seeds must be at least 1; got {seeds}")
@@ -52,13 +52,14 @@ def compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mappi
         raise ConfigError(f'by is a metric of the validation rows, such as "validation AP"; got {by!r}')
     for tree in descriptions.values():
         parse(tree)  # mistakes come out before hours of work
-    tried = _tune(descriptions, grid or {}, by, seeds, folder, jobs, told)
+    tried = _tune(descriptions, grid or {}, by, range(seeds, seeds + tuning_seeds), folder, jobs, told)
     wanted = best(tried, ["label"], by, larger_is_better(by)) if tried else {}
     todo = []
     for label, tree in descriptions.items():
         chosen = dict(wanted[(label,)]["values"]) if tried else {}
-        told_of = {"metric": by, "chosen": chosen, "tried": [{"values": dict(trial["values"]), "score": result.get(by)}
-                                                             for trial, result in tried if trial["label"] == label]}
+        scores = [{"values": dict(trial["values"]), "seed": trial["seed"], "score": result.get(by)}
+                  for trial, result in tried if trial["label"] == label]
+        told_of = {"metric": by, "chosen": chosen, "tried": scores}
         for seed in range(seeds):
             todo.append({"label": label, "tree": _with(tree, {**chosen, "federation.seed": seed}), "seed": seed,
                          "folder": str(folder / label / f"seed-{seed}"), **({"tuning": told_of} if tried else {})})
@@ -66,19 +67,19 @@ def compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mappi
     return _entries(done, wanted, bool(tried))
 
 
-def _tune(descriptions: dict[str, Tree], grid: Mapping[str, Sequence[Any]], by: str, seed: int, folder: Path, jobs: int | None,
-          told: Told | None) -> Done:
+def _tune(descriptions: dict[str, Tree], grid: Mapping[str, Sequence[Any]], by: str, seeds: Sequence[int], folder: Path,
+          jobs: int | None, told: Told | None) -> Done:
     combinations = [[list(item) for item in values.items()] for values in trials(**grid)] if grid else []
     if not combinations:
         return []
-    todo = [{"label": label, "values": values, "tree": _with(tree, {**dict(values), "federation.seed": seed})}
-            for label, tree in descriptions.items() for values in combinations]
+    todo = [{"label": label, "values": values, "seed": seed, "tree": _with(tree, {**dict(values), "federation.seed": seed})}
+            for label, tree in descriptions.items() for values in combinations for seed in seeds]
     done = study(_try, todo, folder / "tuning.jsonl", jobs, told)
     if all(by not in result for _, result in done):
         known = sorted({name for _, result in done for name in result if name.startswith("validation ")})
         raise ConfigError(f"no run gave {by!r}; the metrics of the validation rows are {', '.join(known) or 'none: all diverged'}")
     # for `best`: what belongs to one choice is its label and values
-    return [({"label": trial["label"], "values": trial["values"]}, result) for trial, result in done]
+    return [({name: trial[name] for name in ("label", "values", "seed")}, result) for trial, result in done]
 
 
 def _with(tree: Tree, values: dict[str, Any]) -> Tree:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .algorithms.base import Algorithm
-from .errors import RookeryError
+from .errors import ConfigError, RookeryError
 from .fed import Epochs
-from .parts import OBJECTIVES, ConfigError, CrossEntropy, DataPart, FederationPart, ModelPart, Objective, RunPart, SitesPart
+from .goals import OBJECTIVES, CrossEntropy, Objective
+from .parts import DataPart, FederationPart, ModelPart, RunPart, SitesPart, WarmUpPart
 from .problem import Problem
 from .program import PROGRAMS, Schedule
 from .schedules import SCHEDULES
@@ -29,11 +30,13 @@ class Config:
     model: ModelPart = field(default_factory=ModelPart)
     objective: Objective = field(default_factory=CrossEntropy)
     federation: FederationPart = field(default_factory=FederationPart)
+    warm_up: WarmUpPart = field(default_factory=WarmUpPart)
     run: RunPart = field(default_factory=RunPart)
 
 
 _T = TypeVar("_T")
-_SECTIONS = {"data": DataPart, "sites": SitesPart, "model": ModelPart, "federation": FederationPart, "run": RunPart}
+_SECTIONS = {"data": DataPart, "sites": SitesPart, "model": ModelPart, "federation": FederationPart, "warm_up": WarmUpPart,
+             "run": RunPart}
 
 
 def algorithms() -> dict[str, type[Algorithm]]:

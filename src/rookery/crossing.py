@@ -21,7 +21,8 @@ D, DY = 7, 3  # the lengths of x and y
 def crossing(cls: type[Algorithm]) -> tuple[Algorithm, list[Line]]:
     """An instance with its defaults and two local steps, and the values that cross the network in its second round."""
     own = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
-    needed = {name: DY if "int" in str(f.type) else 0.01 for name, f in own.items() if f.default is MISSING and f.default_factory is MISSING}
+    without = [f for f in own.values() if f.default is MISSING and f.default_factory is MISSING]
+    needed = {f.name: DY if "int" in str(f.type) else 0.01 for f in without}
     algorithm = cls(**needed, **({"local_steps": 2} if "local_steps" in own else {}))
     for problem in _problems(cls.solves):
         fed = Federation(problem.problem, problem.data, engine="loop")

@@ -57,3 +57,7 @@ class StateLost(RookeryError):
 
 class CheckpointError(RookeryError):
     """A checkpoint is truncated, foreign to this run, or missing."""
+
+
+class ConfigError(RookeryError):
+    """A run's description is not right; the message names the entry."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -139,11 +139,12 @@ class Federation(Cohort):
     participate:  how many clients `cohort()` draws; all of them by default
     engine:       "auto", "loop", "vectorised", "wire", or an engine object
     precision:    a torch dtype for autocast inside the oracles (torch.bfloat16); the state keeps its own
+    min_batch:    refuse to compute anything from fewer samples at once: a value of one row is that row's
     """
 
     def __init__(self, problem: Problem, data: Data, *, engine: str | Engine = "auto", seed: int = 0,
                  weights: str | Sequence[float] = "equal", participate: int | None = None,
-                 device: str | torch.device = "cpu", precision: torch.dtype | None = None) -> None:
+                 device: str | torch.device = "cpu", precision: torch.dtype | None = None, min_batch: int = 1) -> None:
         self.data = data if torch.device(device).type == "cpu" else data.to(device)
         super().__init__(self, np.arange(len(data.names)))
         if participate is not None and not 1 <= participate <= self.population:
@@ -153,7 +154,7 @@ class Federation(Cohort):
         self.ledger = Ledger()
         if not 0 <= seed < 2**63:
             raise AlgorithmError(f"a seed lies between 0 and 2**63 - 1; got {seed}")
-        self.setting = Setting(problem, self.data, seed, precision)
+        self.setting = Setting(problem, self.data, seed, precision, min_batch=min_batch)
         self.tape = Tape(self.ledger)
         self.counters = dict.fromkeys((*PHASES, *(f"server:{p}" for p in PHASES)), 0)
         self.engine = choose(engine)
@@ -173,7 +174,7 @@ class Federation(Cohort):
         if constants is not None:
             with self.phase("setup"):
                 self.ledger.cross("down", "finish", constants.numel(), constants.nbytes, self.size)
-        self.setting = Setting(problem, self.data, self.setting.seed, self.setting.precision, constants)
+        self.setting = replace(self.setting, problem=problem, constants=constants, checked=set())
         self.engine.start(self.setting)
 
     def cohort(self, size: int | None = None) -> Cohort:

@@ -21,8 +21,9 @@ from .config import Config, describe
 from .data import Data
 from .data.sets import Table
 from .data.split import hold_out
+from .errors import ConfigError
 from .fed import Federation
-from .parts import ConfigError
+from .objectives.dro import Exponential, dro_report
 from .run import Callback, Metrics, Run, run
 from .study import machine
 from .vector import Model
@@ -41,26 +42,40 @@ class Job:
 
     def start(self) -> Any:
         """The algorithm's first state, after the sites have agreed on what the problem needs."""
-        self.fed.problem.prepare(self.fed, self.x0)
-        return self.config.algorithm.init(self.fed, self.x0)
+        size = self.model.size
+        x = torch.cat([self.config.warm_up.from_there(self.fed, self.model, self.x0[:size]), self.x0[size:]])
+        self.fed.problem.prepare(self.fed, x)
+        return self.config.algorithm.init(self.fed, x)
 
     def scores(self, state: Any) -> Metrics:
         """Scores on the sites' validation rows and on the test rows."""
         parts = {"validation": self.held.fields, "test": self.test.fields}
-        return {f"{part} {name}": value for part, fields in parts.items()
-                for name, value in _scores(self.model.predict(state.x, fields["inputs"]), fields["labels"]).items()}
+        found = {f"{part} {name}": value for part, fields in parts.items() for name, value in self._score(state.x, fields).items()}
+        if isinstance(self.fed.problem, Exponential):
+            found |= dro_report(self.fed, state.x, getattr(state, "y", None))
+        return found
+
+    def predict(self, x: Tensor, inputs: Tensor) -> Tensor:
+        output: Tensor = self.model.predict(x[: self.model.size], inputs)
+        return output
+
+    def _score(self, x: Tensor, fields: dict[str, Tensor]) -> Metrics:
+        output = self.predict(x, fields["inputs"])
+        return _scores(output, fields["labels"]) | self.config.objective.scores(output, fields)
 
     def run(self, folder: Path | None, label: str, resume: bool = False, minutes: float | None = None, callbacks: Sequence[Callback] = (),
             about: dict[str, Any] | None = None) -> Run:
         """Train, and leave in the folder, if there is one, what a report is made of: history, test predictions and `about.json`."""
-        part = self.config.run
-        result = run(self.config.algorithm, self.fed, self.start(), part.rounds, self.scores, part.every, folder=folder, resume=resume,
-                     save_every=part.save_every, minutes=part.minutes if minutes is None else minutes, callbacks=callbacks,
-                     output=part.output)
+        part, before = self.config.run, self.config.warm_up.rounds
+        if before > part.rounds:
+            raise ConfigError(f"warm_up.rounds is {before}, but the run has {part.rounds} rounds in all: raise run.rounds")
+        result = run(self.config.algorithm, self.fed, self.start(), part.rounds - before, self.scores, part.every, folder=folder,
+                     resume=resume, save_every=part.save_every, minutes=part.minutes if minutes is None else minutes, callbacks=callbacks,
+                     output=part.output, before=before)
         if folder is None:
             return result
         x = result.state.x if result.output is None else result.output
-        logits = self.model.predict(x, self.test.fields["inputs"]).double().numpy()
+        logits = self.predict(x, self.test.fields["inputs"]).double().numpy()
         np.savez(folder / "predictions.npz", labels=self.test.fields["labels"].numpy(),
                  scores=logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits)
         versions = {"rookery": __version__, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
@@ -81,7 +96,7 @@ class Job:
                                    "validation rows": 0}
             if name in self.held.names:
                 own = self.held.views(self.held.names.index(name))
-                row |= {"validation rows": len(own["labels"]), **_scores(self.model.predict(x, own["inputs"]), own["labels"])}
+                row |= {"validation rows": len(own["labels"]), **self._score(x, own)}
             table.append(row)
         return table
 
@@ -98,8 +113,9 @@ def assemble(config: Config) -> Job:
     torch.manual_seed(seed)
     model = Model(config.model.net(tuple(train.fields["inputs"].shape[1:]), len(train.classes)))
     fed = Federation(config.objective.problem(model, train), data, engine=part.engine, weights=part.weigh(data),
-                     participate=part.participate, seed=seed)
-    return Job(config, fed, model, model.vector(), held, test)
+                     participate=part.participate, min_batch=part.min_batch, seed=seed)
+    x0 = torch.cat([model.vector(), torch.zeros(config.objective.extra)])
+    return Job(config, fed, model, x0, held, test)
 
 
 def _scores(output: Tensor, labels: Tensor) -> Metrics:

@@ -6,25 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
-from .data import Data, Positives, positive_counts
+from .algorithms import FedAvg
+from .data import Data, positive_counts
 from .data.imbalance import drop_positives, long_tail, step
 from .data.partition import by_column, by_quantity, dirichlet, iid, label_shards
 from .data.sets import Table, load, read_csv, read_images, read_npz
-from .errors import RookeryError
-from .models import federated_norm, mlp, resnet20, small_cnn
-from .objectives import ap_surrogate, balanced_cross_entropy, cross_entropy, cross_entropy_losses, group_dro, kl_dro, with_weight_decay
-from .problem import Problem
+from .errors import ConfigError
+from .fed import Federation
+from .models import conv4, densenet121, federated_norm, lenet, mlp, resnet20, small_cnn
+from .objectives import balanced_cross_entropy
 from .vector import Model
-
-
-class ConfigError(RookeryError):
-    """A run's description is not right; the message names the entry."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +29,7 @@ class DataPart:
     """[data] what to train on: a data set by `name`, or your own file or folder under `csv`, `npz` or `images`.
 
     label, site, group: columns of your own table; no `group` (the patient) has rows in both training and test part
+    keep, drop:         columns to keep as fields as well (a protected attribute), and to leave out
     test, test_share:   a file of test rows, or the share of rows that become them
     positive:           classes that become label 1, all others 0
     keep_positives, positive_share, long_tail, minority with minority_keep: make training classes rare
@@ -45,6 +43,8 @@ class DataPart:
     label: str | None = None
     site: str | None = None
     group: str | None = None
+    keep: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
     test: str | None = None
     test_share: float | None = None
     size: int | None = None
@@ -62,9 +62,11 @@ class DataPart:
             raise ConfigError(f"give one of name, csv, npz and images; got {', '.join(sources) or 'none of them'}")
         if self.csv is not None and self.label is None:
             raise ConfigError("csv needs label = \"the column to predict\"")
-        own = [k for k in ("label", "site", "group", "test") if getattr(self, k) is not None]
+        own = [k for k in ("label", "site", "group", "test", "keep", "drop") if getattr(self, k)]
         if own and self.csv is None and self.npz is None:
             raise ConfigError(f"{own[0]} names a column or file of your own table; it goes with csv or npz")
+        if (self.keep or self.drop) and self.csv is None:
+            raise ConfigError("keep and drop name columns of a csv file; an npz file has the arrays you put into it")
         if self.size is not None and self.images is None:
             raise ConfigError("size is the height and width that pictures are brought to; it goes with images")
         if (self.keep_positives is None) + (self.positive_share is None) == 0:
@@ -95,7 +97,7 @@ class DataPart:
         columns = {"site": self.site, "group": self.group, "test": self.test}
         if self.csv is not None:
             assert self.label is not None
-            return read_csv(self.csv, self.label, **columns, **options)  # type: ignore[arg-type]
+            return read_csv(self.csv, self.label, keep=self.keep, drop=self.drop, **columns, **options)  # type: ignore[arg-type]
         if self.npz is not None:
             return read_npz(self.npz, self.label or "labels", **columns, **options)  # type: ignore[arg-type]
         if self.images is not None:
@@ -155,7 +157,7 @@ class SitesPart:
 class ModelPart:
     """[model] the net; its inputs and outputs follow from the data."""
 
-    name: Literal["linear", "mlp", "small_cnn", "resnet20"] = "mlp"
+    name: Literal["linear", "mlp", "small_cnn", "lenet", "conv4", "resnet20", "densenet121"] = "mlp"
     hidden: tuple[int, ...] = (32,)
 
     def net(self, shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -168,87 +170,11 @@ class ModelPart:
         if len(shape) != 3:
             raise ConfigError(f"model.name = {self.name!r} takes images; these rows have the shape {shape}: write \"mlp\"")
         images: dict[str, Callable[[], nn.Module]] = {
-            "small_cnn": lambda: small_cnn(shape[0], classes, shape[1]), "resnet20": lambda: federated_norm(resnet20(classes, shape[0]))}
-        return images[self.name]()
-
-
-class Objective:
-    """[objective] what is minimised. One subclass for each name, whose fields are its entries."""
-
-    name: ClassVar[str]
-
-    def problem(self, model: Model, train: Table) -> Problem:
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class CrossEntropy(Objective):
-    """Mean cross-entropy."""
-
-    name: ClassVar[str] = "cross_entropy"
-    weight_decay: float = 0.0
-
-    def problem(self, model: Model, train: Table) -> Problem:
-        problem = cross_entropy(model)
-        return with_weight_decay(problem, self.weight_decay) if self.weight_decay else problem
-
-
-@dataclass(frozen=True)
-class Balanced(Objective):
-    """Cross-entropy in which every class has the same part; the sites agree on the weights."""
-
-    name: ClassVar[str] = "balanced_cross_entropy"
-
-    def problem(self, model: Model, train: Table) -> Problem:
-        return balanced_cross_entropy(model, len(train.classes))
-
-
-@dataclass(frozen=True)
-class KLDRO(Objective):
-    """λ·log mean exp(ℓ/λ): the worst rows count more."""
-
-    name: ClassVar[str] = "kl_dro"
-    lam: float = 1.0
-
-    def problem(self, model: Model, train: Table) -> Problem:
-        return kl_dro(cross_entropy_losses(model), self.lam, model=model)
-
-
-@dataclass(frozen=True)
-class GroupDRO(Objective):
-    """λ·log mean_j exp(g_j/λ) of the groups' mean losses g_j: the worst group counts more. `groups` is a column; else the label."""
-
-    name: ClassVar[str] = "group_dro"
-    lam: float = 1.0
-    groups: str = "labels"
-
-    def problem(self, model: Model, train: Table) -> Problem:
-        number = len(train.classes) if self.groups == "labels" else len(set(_column(train, self.groups).tolist()))
-        return group_dro(cross_entropy_losses(model), number, self.lam, self.groups, model=model)
-
-
-@dataclass(frozen=True)
-class APSurrogate(Objective):
-    """Average precision of the positive class, smoothed: pairs of a positive and any row, as a conditional problem."""
-
-    name: ClassVar[str] = "ap_surrogate"
-    margin: float = 1.0
-    enrich: int | None = None  # positives in each set of inner samples
-
-    def problem(self, model: Model, train: Table) -> Problem:
-        if len(train.classes) != 2:
-            raise ConfigError(f"objective.name = \"ap_surrogate\" needs two classes, there are {len(train.classes)}: name the "
-                              "positive ones in [data] positive = [\"…\"]")
-        return ap_surrogate(model, self.margin, Positives(enrich=self.enrich))
-
-
-OBJECTIVES: dict[str, type[Objective]] = {cls.name: cls for cls in (CrossEntropy, Balanced, KLDRO, GroupDRO, APSurrogate)}
-
-
-def _column(train: Table, name: str) -> NDArray[np.int64]:
-    if name not in train.fields:
-        raise ConfigError(f"objective.groups is {name!r}, which the rows do not have; they have {', '.join(sorted(train.fields))}")
-    return train.fields[name].numpy()
+            "small_cnn": lambda: small_cnn(shape[0], classes, shape[1]), "lenet": lambda: lenet(shape[0], classes, shape[1]),
+            "conv4": lambda: conv4(classes, shape[0], shape[1]), "resnet20": lambda: resnet20(classes, shape[0]),
+            "densenet121": lambda: densenet121(classes, shape[0])}
+        net = images[self.name]()
+        return federated_norm(net) if any(isinstance(m, nn.BatchNorm2d) for m in net.modules()) else net
 
 
 @dataclass(frozen=True)
@@ -258,6 +184,7 @@ class FederationPart:
     engine: Literal["auto", "loop", "vectorised", "wire"] = "auto"
     weights: Literal["equal", "samples", "positives"] = "samples"
     participate: int | None = None
+    min_batch: int = 1
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -266,6 +193,37 @@ class FederationPart:
 
     def weigh(self, data: Data) -> str | list[float]:
         return self.weights if self.weights != "positives" else [float(n) for n in positive_counts(data)]
+
+
+@dataclass(frozen=True)
+class WarmUpPart:
+    """[warm_up] the first `rounds` of the run are FedAvg on class-weighted cross-entropy, from which the objective then starts.
+
+    They count: rounds, exchanges, bytes and samples begin with them.
+    """
+
+    rounds: int = 0
+    lr: float = 0.1
+    local_steps: int = 1
+    batch: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.rounds < 0:
+            raise ConfigError(f"rounds must not be negative; got {self.rounds}")
+
+    def from_there(self, fed: Federation, model: Model, x: Tensor) -> Tensor:
+        """The starting point of the objective; what it cost is in the federation's ledger."""
+        if self.rounds == 0:
+            return x
+        first = Federation(balanced_cross_entropy(model), fed.data, engine=fed.engine.name.partition(":")[0], weights="samples",
+                           participate=fed.participate, min_batch=fed.setting.min_batch, seed=fed.setting.seed)
+        first.problem.prepare(first, x)
+        algorithm = FedAvg(self.lr, self.local_steps, self.batch)
+        state = algorithm.init(first, x)
+        for _ in range(self.rounds):
+            state = algorithm.round(first, state)
+        fed.ledger.load(first.ledger.to_json())
+        return state.x  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class Problem:
     model:       the module behind the losses, if there is one: engines read from it what they may do
     stochastic:  the losses use torch's generator (dropout, augmentation); by default what the model says
     oracles:     hand-written oracles by name; each is compared with automatic differentiation on its first use
-    statistics, finish: set-up sums, see `prepare`
+    statistics, finish: set-up sums, see `prepare`; `weighted` makes them means with the federation's weights
     """
 
     ORACLES: ClassVar[tuple[str, ...]] = ()
@@ -49,6 +49,7 @@ class Problem:
     oracles: Mapping[str, Callable[..., Tensor]] = field(default_factory=dict)
     statistics: Callable[[Tensor, Batch], Tensor] | None = None
     finish: Callable[[Tensor], Problem] | None = None
+    weighted: bool = False
 
     def __post_init__(self) -> None:
         unknown = set(self.oracles) - set(self.ORACLES)
@@ -83,7 +84,8 @@ class Problem:
         if self.statistics is None or self.finish is None:
             return self
         with fed.phase("setup"):
-            total = fed.sum(fed.map(self.sums, fed.broadcast(x)))
+            sums = fed.map(self.sums, fed.broadcast(x))
+            total = fed.mean(sums) if self.weighted else fed.sum(sums)
         fed.use(self.finish(total), total)
         return fed.problem
 

@@ -34,7 +34,8 @@ def as_bilevel(problem: Problem) -> Bilevel:
 def _and_set_up(p: Problem, reduced: Bilevel) -> Bilevel:
     """The set-up sums of the problem that was reduced."""
     finish = p.finish
-    return reduced if finish is None else replace(reduced, statistics=p.statistics, finish=lambda total: as_bilevel(finish(total)))
+    return reduced if finish is None else replace(reduced, statistics=p.statistics, weighted=p.weighted,
+                                                     finish=lambda total: as_bilevel(finish(total)))
 
 
 def _minimax(p: Minimax) -> Bilevel:

@@ -73,7 +73,7 @@ Callback = Callable[[Metrics], None]
 def run(algorithm: Algorithm, fed: Federation, state: Any, rounds: int, evaluate: Callable[[Any], Metrics] | None = None,
         every: int | None = None, *, folder: Path | str | None = None, resume: bool = False, save_every: int | None = None,
         minutes: float | None = None, stop: EarlyStop | None = None, callbacks: Sequence[Callback] = (),
-        output: Literal["last", "uniform"] = "last") -> Run:
+        output: Literal["last", "uniform"] = "last", before: int = 0) -> Run:
     """Run up to `rounds` rounds from `state`; evaluate before the first, after every `every`-th and after the last.
 
     every:      None chooses so that evaluation takes about a tenth of the time, once, from the first round and evaluation
@@ -85,6 +85,7 @@ def run(algorithm: Algorithm, fed: Federation, state: Any, rounds: int, evaluate
     callbacks:  called with each row of history
     output:     "uniform" keeps the iterate that the theorems speak of as well, `Run.output`: the mean of the clients' points after t
                 steps, t drawn uniformly before the run; within a round that takes one extra average, booked under the phase `output`
+    before:     rounds made already, by a warm-up; rows of history count from there
 
     A row has the metrics with the round, and the exchanges, bytes, samples and seconds of training so far. Evaluation is booked
     under its own phase and does not change the training. A client's non-finite upload ends the run as "diverged", with the last
@@ -100,7 +101,7 @@ def run(algorithm: Algorithm, fed: Federation, state: Any, rounds: int, evaluate
         keeper.resume(result)
     elif keeper is not None:
         keeper.begin()
-    loop = _Loop(algorithm, fed, result, evaluate, callbacks, keeper)
+    loop = _Loop(algorithm, fed, result, evaluate, callbacks, keeper, before)
     chosen = _Uniform(algorithm, fed, rounds) if output == "uniform" else None
     start = time.perf_counter() - result.seconds
     with _interrupts() as interrupted:
@@ -140,9 +141,9 @@ class _Loop:
     """One round and one evaluation at a time, with their clocks."""
 
     def __init__(self, algorithm: Algorithm, fed: Federation, result: Run, evaluate: Callable[[Any], Metrics] | None,
-                 callbacks: Sequence[Callback], keeper: _Keeper | None) -> None:
+                 callbacks: Sequence[Callback], keeper: _Keeper | None, before: int) -> None:
         self.algorithm, self.fed, self.result, self._evaluate = algorithm, fed, result, evaluate
-        self.callbacks, self.keeper = callbacks, keeper
+        self.callbacks, self.keeper, self.before = callbacks, keeper, before
         self.of_round = self.of_evaluation = 0.0
 
     def round(self) -> None:
@@ -170,8 +171,9 @@ class _Loop:
             metrics = {name: float(value) for name, value in self._evaluate(self.result.state).items()}
         self.of_evaluation = time.perf_counter() - start
         account = self.fed.ledger["train"]
-        row: Metrics = {"round": self.result.rounds, "exchanges": account.exchanges, "bytes": account.bytes_up + account.bytes_down,
-                        "samples": account.samples, "seconds": round(self.result.seconds, 4), **metrics}
+        row: Metrics = {"round": self.before + self.result.rounds, "exchanges": account.exchanges,
+                        "bytes": account.bytes_up + account.bytes_down, "samples": account.samples,
+                        "seconds": round(self.result.seconds, 4), **metrics}
         self.result.history.append(row)
         for callback in ((self.keeper.write, *self.callbacks) if self.keeper else self.callbacks):
             callback(row)

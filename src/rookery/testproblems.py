@@ -120,6 +120,25 @@ def minimax(seed: int = 0, d: int = 3, dy: int = 2, sizes: tuple[int, ...] = SIZ
     return Known(Minimax(f), data, x, lambda z: H @ z - r, y=A @ x - b)
 
 
+def quadratic_saddle(seed: int = 0, clients: int = 100, d: int = 10, lam: float = 10.0, s: float = 1.0) -> Known:
+    """f_k(x, y) = −[½‖y‖² − b_k·y + t_k y·x] + (lam/2)‖x‖², b_k ~ N(0, s_k²), s_k ~ U(0, 2s), t_k ~ U(0, 0.1): one row a client.
+
+    x* = t̄b̄/(lam + t̄²), y* = b̄ − t̄x*, with means over the clients. Tarzanagh, Li, Thrampoulidis, Oymak, "FedNest", ICML 2022.
+    """
+    r = torch.Generator().manual_seed(seed)
+    t = 0.1 * torch.rand(clients, generator=r, dtype=torch.float64)
+    spread = 2 * s * torch.rand(clients, generator=r, dtype=torch.float64)
+    b = spread[:, None] * torch.randn(clients, d, generator=r, dtype=torch.float64)
+    data = Data.from_parts({f"client-{k}": {"b": b[k : k + 1], "t": t[k : k + 1]} for k in range(clients)})
+    tm, bm = t.mean(), b.mean(0)
+
+    def f(x: Tensor, y: Tensor, batch: Batch) -> Tensor:
+        return (0.5 * lam * x.square().sum() - 0.5 * y.square().sum() + (batch.b @ y).mean() - batch.t.mean() * torch.dot(x, y))
+
+    x = tm * bm / (lam + tm**2)
+    return Known(Minimax(f), data, x, lambda z: lam * z - tm * (bm - tm * z), y=bm - tm * x)
+
+
 def compositional_minimax(seed: int = 0, d: int = 3, dy: int = 2, sizes: tuple[int, ...] = SIZES, spread: float = 1.0) -> Known:
     """f_k(z, y) = ½‖z − c‖² + yᵀBz − ½‖y‖² of z = mean_k mean_i (A_i x − b_i), with A_i near the identity."""
     data = _rows(seed, {"A": (d, d), "b": (d,), "B": (dy, d), "c": (d,)}, sizes, spread)

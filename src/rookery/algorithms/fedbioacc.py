@@ -74,13 +74,15 @@ class FedBiOAcc(Algorithm):
         """`u` is where [∇²yy g]⁻¹∇y f starts; 0 by default."""
         x, y = self.fits(fed, x), start(y)
         refuse_embedded(fed, self.title)
-        empty = x.new_zeros(0)
-        return self.State(x, y, torch.zeros_like(y) if u is None else start(u), empty, empty, empty, 0)
+        u = torch.zeros_like(y) if u is None else start(u)
+        S = fed.cohort()
+        # averaged, as all later ones are after an exchange: else the first step alone would drift from a solution
+        omega, nu, q = S.mean(*S.map(self.first, *S.broadcast(x, y, u)))
+        return self.State(x, y, u, omega, nu, q, 0)
 
     def round(self, fed: Federation, s: State) -> State:
         S = fed.cohort()
-        points = S.broadcast(s.x, s.y, s.u)
-        values = (*points, *(S.map(self.first, *points) if s.t == 0 else S.broadcast(s.omega, s.nu, s.q)))
+        values = S.broadcast(s.x, s.y, s.u, s.omega, s.nu, s.q)
         for j in range(self.local_steps):
             values = S.map(self.step, *values, self.alpha(s.t * self.local_steps + j + 1))
         x, y, u, omega, nu, q = S.mean(*values)

@@ -63,5 +63,13 @@ def feddro(T: int, K: int, B_g: float, L_f: float, b: int = 1) -> dict[str, Any]
     return {"lr": lr, "beta": min(1.0, 4 * B_g**4 * L_f**2 * lr), "local_steps": max(1, math.floor(steps * (1 + 1e-12))), "batch": b}
 
 
+def sgda(l: float, mu: float) -> dict[str, Any]:
+    """SGDA on an l-smooth f that is mu-strongly concave in y: η_y = 1/l, η_x = 1/(κ²l), κ = l/mu. Lin, Jin, Jordan 2020, Theorem 4.5,
+    with 1 for the constant that hides in η_x = Θ(1/(κ²l)).
+    """
+    positive(l=l, mu=mu)
+    return {"lr": mu**2 / l**3, "inner_lr": 1 / l}
+
+
 def _whole(number: float) -> int:
     return max(1, round(number))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -116,7 +117,7 @@ class Transaction:
                 if finish is None:
                     raise FrameError("this site's problem takes no constants")
                 constants = self.read(natural(op, "total"))
-                self.setting = Setting(finish(constants), self.setting.data, self.setting.seed, self.setting.precision, constants)
+                self.setting = replace(self.setting, problem=finish(constants), constants=constants, checked=set())
             case "save":
                 held = {str(id): self.store[id].clone() for id in numbers(op, "ids") if id in self.store}
                 self.files[self.site.file(expect(op, "tag", str))] = {**held, "empty": torch.zeros(0)}

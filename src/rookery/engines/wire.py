@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ class Wire:
         if not self.sites:
             if self.folder is not None:
                 self.folder.mkdir(parents=True, exist_ok=True)
-            self.sites = [Site(Setting(setting.problem, setting.data.part(k), setting.seed, setting.precision), self.run, self.folder)
+            self.sites = [Site(replace(setting, data=setting.data.part(k), constants=None, checked=set()), self.run, self.folder)
                           for k in range(len(setting.data.names))]
             self.counters = [0] * len(self.sites)
             self.well = [True] * len(self.sites)  # whether the last exchange a site took part in ended well everywhere

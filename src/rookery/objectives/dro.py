@@ -96,10 +96,13 @@ def kl_dro(losses: Losses, lam: float = 1.0, shift: float | None = None, least: 
     def f_gradient(z: Tensor, b: Batch | None = None) -> Tensor:
         return lam / z.clamp(min=floor)
 
+    def statistics(x: Tensor, b: Batch) -> Tensor:
+        return _sums(losses(x, b), least)
+
     def finish(total: Tensor) -> Exponential:
         return kl_dro(losses, lam, _centre(total, least, "kl_dro") / lam, least, **options)
 
-    agreed: dict[str, Any] = {} if shift is not None else {"statistics": _sums(losses, least), "finish": finish}
+    agreed: dict[str, Any] = {} if shift is not None else {"statistics": statistics, "finish": finish}
     return Exponential(f, g, exponents=exponents, floor=floor, oracles={"f_gradient": f_gradient}, **agreed, **options)
 
 
@@ -136,14 +139,17 @@ def constrained_dro(losses: Losses, rho: float, least_lam: float = 0.1, centre: 
     def f(z: Tensor) -> Tensor:
         return c + z[1] * (rho + _log(z[0], floor))
 
+    def statistics(x: Tensor, b: Batch) -> Tensor:
+        ell = losses(x[:-1], b)
+        return torch.cat([_sums(ell, least), (ell > least + EDGE * least_lam).sum().to(ell.dtype).reshape(1)])
+
     def finish(total: Tensor) -> Exponential:
         if total[3] > 0:
-            raise ProblemError(f"{int(total[3])} losses lie more than {EDGE:.0f}·least_lam above least={least}, where exp(ℓ/least_lam) leaves "
-                               f"its range; give a larger least_lam than {least_lam}")
+            raise ProblemError(f"{int(total[3])} losses lie more than {EDGE:.0f}·least_lam above least={least}, where exp(ℓ/least_lam) "
+                               f"leaves its range; give a larger least_lam than {least_lam}")
         return constrained_dro(losses, rho, least_lam, _centre(total, least, "constrained_dro"), least, **options)
 
-    agreed: dict[str, Any] = {} if centre is not None else {
-        "statistics": _sums(lambda x, b: losses(x[:-1], b), least, least + EDGE * least_lam), "finish": finish}
+    agreed: dict[str, Any] = {} if centre is not None else {"statistics": statistics, "finish": finish}
     return Exponential(f, g, exponents=exponents, floor=floor, **agreed, **options)
 
 
@@ -157,13 +163,9 @@ def _log(z: Tensor, floor: float) -> Tensor:
     return torch.log(safe) + torch.where(z < floor, (z - safe) / floor, torch.zeros_like(z))
 
 
-def _sums(losses: Losses, least: float, most: float = math.inf) -> Losses:
-    """The losses' sum, their number, and how many lie below `least` and above `most`."""
-    def statistics(x: Tensor, b: Batch) -> Tensor:
-        ell = losses(x, b)
-        return torch.stack([ell.sum(), ell.new_tensor(float(len(ell))), (ell < least).sum().to(ell.dtype), (ell > most).sum().to(ell.dtype)])
-
-    return statistics
+def _sums(ell: Tensor, least: float) -> Tensor:
+    """The losses' sum, their number, and how many lie below `least`."""
+    return torch.stack([ell.sum(), ell.new_tensor(float(len(ell))), (ell < least).sum().to(ell.dtype)])
 
 
 def _centre(total: Tensor, least: float, name: str) -> float:

@@ -19,7 +19,7 @@ from ..problem import Compositional
 from ..vector import Model
 from .ap import Scores, binary_scores
 from .dro import Losses
-from .groups import Agreed, members, refuse_empty
+from .groups import members, refuse_empty
 
 Kind = Literal["equality of opportunity", "equalised odds", "demographic parity"]
 
@@ -78,7 +78,7 @@ def fair(loss: Losses, scores: Model | Scores, groups: int, kind: Kind = "equali
 
         return replace(problem, g=g, statistics=None, finish=None)
 
-    problem = Agreed(f, unprepared, lambda x, b: loss(x, b).mean(), statistics=statistics, finish=finish, **options)
+    problem = Compositional(f, unprepared, lambda x, b: loss(x, b).mean(), statistics=statistics, finish=finish, weighted=True, **options)
     return problem
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,25 +15,6 @@ from ..errors import ProblemError
 from ..problem import Compositional, Minimization
 from ..vector import Model
 from .dro import Losses
-
-if TYPE_CHECKING:
-    from ..fed import Federation
-
-
-class Agreed(Compositional):
-    """A composition whose constants are means over the clients with the federation's own weights, as its g is.
-
-    `statistics` ends with a 1, so that `finish` can divide by the last entry: it is then right for a plain sum too.
-    """
-
-    def prepare(self, fed: Federation, x: Tensor) -> Compositional:
-        """Agree on the shares: one weighted mean of `statistics(x, all rows)` in the phase `setup`, then `finish`."""
-        if self.statistics is None or self.finish is None:
-            return self
-        with fed.phase("setup"):
-            total = fed.mean(fed.map(self.sums, fed.broadcast(x)))
-        fed.use(self.finish(total), total)
-        return fed.problem  # type: ignore[return-value]
 
 
 def members(values: Tensor, groups: int, dtype: torch.dtype) -> Tensor:
@@ -87,7 +68,7 @@ def group_dro(losses: Losses, groups: int, lam: float = 1.0, field: str = "label
 
         return replace(problem, g=g, statistics=None, finish=None)
 
-    problem = Agreed(f, mean_losses, statistics=statistics, finish=finish, **options)
+    problem = Compositional(f, mean_losses, statistics=statistics, finish=finish, weighted=True, **options)
     return problem
 
 

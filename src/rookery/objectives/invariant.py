@@ -48,8 +48,8 @@ def invariant_logistic(truth: Tensor, noise: float = 1.0, scale: float = 1.0, la
     """
     if truth.dim() != 1 or not truth.is_floating_point():
         raise ProblemError(f"truth is a flat floating vector, one number per input; got {truth.dtype} of shape {tuple(truth.shape)}")
-    for name, value, least in (("noise", noise, 0.0), ("lam", lam, 0.0), ("gamma", gamma, 0.0)):
-        if not value >= least:
+    for name, value in {"noise": noise, "lam": lam, "gamma": gamma}.items():
+        if not value >= 0:
             raise ProblemError(f"{name} must not be negative; got {value}")
     if not scale > 0:
         raise ProblemError(f"scale must be positive; got {scale}")

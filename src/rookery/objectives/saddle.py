@@ -34,7 +34,7 @@ def group_weights(problem: Compositional, lam: float = 0.0) -> Minimax:
         value = p @ problem.g(x, b) + problem.h_value(x, b)
         return value - lam * (p * torch.log(len(p) * p)).sum() if lam else value
 
-    agreed: dict[str, Any] = {} if finish is None else {"statistics": problem.statistics,
+    agreed: dict[str, Any] = {} if finish is None else {"statistics": problem.statistics, "weighted": problem.weighted,
                                                         "finish": lambda total: group_weights(finish(total), lam)}  # type: ignore[arg-type]
     return Minimax(f, sampling=problem.sampling, project_x=problem.project_x, project_y=simplex, model=problem.model,
                    stochastic=problem.stochastic, **agreed)

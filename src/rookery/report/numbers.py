@@ -16,10 +16,11 @@ from .record import Record, ReportError
 
 Array = NDArray[np.float64]
 POINTS = 81  # of a drawn line, at most: finer than a screen shows
+HUGE = 1e100  # beyond this a value has diverged, and its square may not exist
 
 
 class Stat(NamedTuple):
-    """Mean and standard deviation (divisor n − 1; NaN for one) of n finite values."""
+    """Mean and standard deviation (divisor n − 1; NaN for one) of the n values that are finite."""
 
     mean: float
     std: float
@@ -70,7 +71,7 @@ def stat(values: Iterable[float | None]) -> Stat | None:
     >>> stat([1.0, 3.0, None])
     Stat(mean=2.0, std=1.4142135623730951, n=2)
     """
-    finite = [float(value) for value in values if value is not None and math.isfinite(value)]
+    finite = [float(value) for value in values if value is not None and abs(value) < HUGE]
     if not finite:
         return None
     return Stat(float(np.mean(finite)), float(np.std(finite, ddof=1)) if len(finite) > 1 else math.nan, len(finite))
@@ -103,7 +104,7 @@ def curve(records: Sequence[Record], metric: str, axis: str) -> Curve | None:
     """The mean of a metric along an axis: seeds are joined at every point where one was evaluated, over the range they share."""
     lines = []
     for record in records:
-        points = np.array([(row[axis], row[metric]) for row in record.history if math.isfinite(row.get(metric, math.nan))])
+        points = np.array(sorted((row[axis], row[metric]) for row in record.history if abs(row.get(metric, math.nan)) < HUGE))
         if len(points):
             lines.append((points[:, 0], points[:, 1]))
     if not lines:

@@ -133,22 +133,23 @@ def _sites(found: Sequence[Method]) -> str:
     reports = {method.label: [row for record in method.records for row in record.about.get("sites", ())] for method in known}
     rows = [row for report in reports.values() for row in report]
     sites, names = metrics([[row["site"] for row in rows]]), metrics(rows, SITE)
-    facts = [fact for fact in SITE[1:] if any(row.get(fact) is not None for row in rows)]
+    facts = {site: [f"{span} {fact}" for fact in SITE[1:] if (span := _range([row.get(fact) for row in rows if row["site"] == site]))]
+             for site in sites}
     tables = []
     for title in names:
-        body: Rows = [[escape(site), *(_range([row.get(fact) for row in rows if row["site"] == site]) for fact in facts)] for site in sites]
+        body: Rows = [[f"{escape(site)}<small>{', '.join(facts[site])}</small>"] for site in sites]
         for method in known:
             column = [stat(row.get(title) for row in reports[method.label] if row["site"] == site) for site in sites]
             worst = marked([None if s is None else s.mean for s in column], -direction(title))
             for line, s, bad in zip(body, column, worst, strict=True):
                 line.append(Cell(metric(s, len(method.records)), "worst" * bad))
         mark = " The worst site of each method is marked." * bool(direction(title))
-        head = ["site", *facts, *(method.label for method in known)]
+        head = ["site", *(method.label for method in known)]
         tables.append(table(head, body, f"{title} at each site, mean and spread over seeds.{mark}"))
     return "<h2>Sites</h2>" + switch("site", "Metric", names, _main(names)) + panes("site", tables) if names else ""
 
 
 def _range(values: Sequence[float | None]) -> str:
-    """One count, or the least and the most where seeds spread the rows differently."""
+    """One count, or the least and the most where seeds spread the rows differently; nothing where none is known."""
     known = sorted({value for value in values if value is not None})
-    return "–" if not known else amount(known[0]) if len(known) == 1 else f"{amount(known[0])}–{amount(known[-1])}"
+    return "–".join(amount(value) for value in (known if len(known) < 2 else (known[0], known[-1])))

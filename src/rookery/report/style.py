@@ -15,15 +15,15 @@ h3{font-size:1rem;font-weight:650;margin:1.6rem 0 .3rem}
 p{margin:.4rem 0 .9rem;max-width:52rem}.intro{font-size:1.08rem}.note,figcaption{color:var(--soft);font-size:.875rem}
 .flags{border-left:3px solid var(--c1);background:var(--worst);padding:.5rem .9rem;border-radius:0 6px 6px 0;list-style:none;
 font-size:.92rem;margin:.6rem 0}
-.scroll{overflow-x:auto;border:1px solid var(--rule);border-radius:8px;margin:.6rem 0}
+.scroll{overflow-x:auto;width:fit-content;max-width:100%;border:1px solid var(--rule);border-radius:8px;margin:.6rem 0}
 .scroll:focus-visible,input:focus-visible+span,summary:focus-visible{outline:2px solid var(--c0);outline-offset:2px}
-table{border-collapse:collapse;width:100%;font-size:.875rem;font-variant-numeric:tabular-nums;overflow-wrap:normal}
-th,td{padding:.42rem .5rem;text-align:right;border-top:1px solid var(--rule);vertical-align:top;line-height:1.35}
+table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums;overflow-wrap:normal}
+th,td{padding:.42rem .55rem;text-align:right;border-top:1px solid var(--rule);vertical-align:top;line-height:1.35}
 thead th{border-top:0;color:var(--soft);font-weight:600;vertical-align:bottom;font-size:.8rem}
 th:first-child,.text{text-align:left}td.text{min-width:7.5rem}td.text:last-child{min-width:13rem}
-th:first-child{position:sticky;left:0;background:var(--paper);padding-left:.8rem;min-width:9.5rem;max-width:16rem}
+th:first-child{position:sticky;left:0;background:var(--paper);padding-left:.8rem;min-width:9.5rem;max-width:20rem}
 tbody th{font-weight:600;overflow-wrap:anywhere}.method{display:flex}th small,td small{display:block;font-weight:400;color:var(--soft)}
-td small{white-space:nowrap}.best,.worst{font-weight:700}.best{background:var(--best)}.worst{background:var(--worst)}
+td{white-space:nowrap}.text{white-space:normal}.best,.worst{font-weight:700}.best{background:var(--best)}.worst{background:var(--worst)}
 .swatch{width:22px;height:8px;margin:.42em .45em 0 0;flex:none}
 path{fill:none;vector-effect:non-scaling-stroke}.line{stroke-width:2;stroke-linejoin:round;stroke-linecap:round}.dot{stroke-width:7}
 .band{stroke:none;opacity:.16}.d1:not(.dot){stroke-dasharray:6 4}.d2:not(.dot){stroke-dasharray:1.5 4}
@@ -48,7 +48,7 @@ fieldset span:hover{border-color:var(--soft)}fieldset input:checked+span{backgro
 @supports selector(:has(*)){.pane{display:none}}
 .rounds{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,20rem),1fr));gap:1.2rem;margin-top:1rem;align-items:start}
 .round{border:1px solid var(--rule);border-radius:8px;padding:.8rem .6rem;break-inside:avoid}.round figcaption b{color:var(--ink)}
-.round figcaption{padding:0 .3rem .4rem}.round svg{display:block;width:100%;max-width:26rem;margin:auto}
+.round figcaption{padding:0 .3rem .4rem}.round svg{display:block;overflow:visible;width:100%;max-width:26rem;margin:auto}
 .round text{font-size:11px;fill:var(--soft);text-anchor:middle;font-variant-numeric:tabular-nums}
 .round .name{font:12px ui-monospace,Menlo,Consolas,monospace;fill:var(--ink)}.round .who{font-size:12px;font-weight:600;fill:var(--ink)}
 .round .times{font-size:13px;font-weight:700;fill:var(--ink);text-anchor:start}
@@ -60,8 +60,9 @@ font:.82rem/1.5 ui-monospace,Menlo,Consolas,monospace}summary{cursor:pointer;fon
 @media (max-width:46rem){main{padding-top:1.5rem}.plot{height:15rem}.plot,.xlabel,.square .plot,.square .xlabel{margin-right:.8rem;
 margin-left:2.9rem}.end{display:none}.legend{display:flex}.square .legend,.square figcaption{margin-left:0}legend{width:100%}
 th:first-child{min-width:8.4rem;max-width:9rem;padding-left:.6rem}tbody .swatch{width:14px}}
+@page{size:landscape;margin:12mm}
 @media print{body{font-size:11pt}main{padding:0;max-width:none}.scroll{overflow:visible;border:0}fieldset{display:none}
-h2,h3{break-after:avoid}figure,tr{break-inside:avoid}th:first-child{position:static;min-width:0}pre{white-space:pre-wrap}
+h2,h3{break-after:avoid}figure,tr{break-inside:avoid}th:first-child{position:static;min-width:8rem}pre{white-space:pre-wrap}
 table{font-size:7.5pt}th,td{padding:.2rem}td.text{min-width:0}details::details-content{content-visibility:visible;height:auto}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 """ + "".join(f".line.c{k}{{stroke:var(--c{k})}}.band.c{k}{{fill:var(--c{k})}}" for k in range(7))

@@ -25,7 +25,7 @@ from rookery import Batch, Conditional, Data
 from rookery.data import Normal
 from rookery.data.sampling import Draw, Request, Selection
 
-STAR = (0.6, 0.8)  # x*; runs start at 0, where ‖∇F‖ is largest
+STAR = (0.3, 0.4)  # x*; runs start at 0
 TAU = 1.0
 APART, UNLIKE = 0.5, 0.5  # clients that differ have x* ± APART along the second axis, and ρ = 1 ± UNLIKE
 
