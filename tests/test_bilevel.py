@@ -392,10 +392,8 @@ def test_conjugate_gradients_are_the_inverse_of_the_mean_hessian_in_d_y_exchange
 
 @pytest.mark.parametrize(("what", "slope"), [("beta", 2.0), ("tau", 0.0)])
 def test_the_drift_of_fedinn(what: str, slope: float) -> None:
-    """max_i ‖y_i − y‖² after the local steps of one FedInn is O(β²), and steps of β/τ_i keep it from growing with τ_i.
-
-    The paper bounds it by O(τ_i β_i²) with β_i = β/τ_i a step.
-    """
+    """max_i ‖y_i − y‖² after the local steps of one FedInn: the square of β, as the paper's O(τ_i β²) says, and with steps of β/τ_i
+    it does not grow with τ_i, which the bound would allow."""
     k = known.bilevel()
     m = nested.means(k)
     y, x = torch.tensor([1.0, -1.0], dtype=torch.float64), k.x0

@@ -44,7 +44,7 @@ def of_speedup(done: Done) -> tuple[list[dict[str, Any]], list[str]]:
             text = "–" if fit["slope"] is None else f"{fit['slope']:.3f} ± {fit['error']:.3f}"
             text += f" | {order[0]:.3f} ± {order[1]:.3f}"
             lines.append(f"| {regime} | {about['level']} | {method} | {steps} | {text} | −1 and {THEORY[method][0]:.2f} |")
-            law, of = regime == "noise", {"regime": regime}
+            law, of = regime in ("noise", "differ"), {"regime": regime}
             rows += [row(method, of, "slope of iterations over K", fit["slope"], fit["error"], speedup.REPLICAS, -1.0 if law else None),
                      row(method, of, "slope of stationarity over KT", *order, speedup.REPLICAS, THEORY[method][0] if law else None)]
             rows += [row(method, {**of, "clients": t["clients"], "length": t["length"]}, "stationarity", float(np.mean(r["values"])),
@@ -80,7 +80,7 @@ def plot(done: Done, table: list[dict[str, Any]], path: Path) -> None:
 
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13.5, 4.2))
     for number, method in enumerate(speedup.METHODS):
-        for regime, style in (("noise", "o-"), ("drift", "x--")):
+        for regime, style in (("noise", "o-"), ("differ", "s:"), ("drift", "x--")):
             steps = speedup.fitted(speedup.table(done, regime, method), speedup.REGIMES[regime]["level"], 2)["steps"]
             if steps:
                 left.loglog(list(steps), list(steps.values()), style, color=f"C{number}", label=f"{method}, {regime}")
@@ -94,7 +94,7 @@ def plot(done: Done, table: list[dict[str, Any]], path: Path) -> None:
                 right.loglog(samples["epsilon"], samples["at"], style, color=f"C{number}",
                              label=f"{method}, {entry['kind']}: {samples['slope']:.1f}")
     clients = np.array(speedup.CLIENTS)
-    left.loglog(clients, 8192 / clients, color="grey", linewidth=0.8, label="slope −1")
+    left.loglog(clients, 6000 / clients, color="grey", linewidth=0.8, label="slope −1")
     left.set(xlabel="clients K", ylabel="iterations at a client", title="until the mean of ‖∇F‖² is at the level")
     middle.set(xlabel="K·T", ylabel="mean of ‖∇F‖² over the run", title="noise, and bias (m = 1)")
     right.set(xlabel="ε", ylabel="samples", title="samples until the mean of ‖∇F‖² is ε², tuned")

@@ -28,10 +28,11 @@ from rookery.study import Done, Result, Trial, trials
 REPLICAS = 32
 METHODS: dict[str, type[FCSG] | type[FCSGM]] = {"FCSG": FCSG, "FCSG-M": FCSGM, "Acc-FCSG-M": AccFCSGM}
 CLIENTS = (1, 2, 4, 8, 16, 32)
-# Inner noise and batch, and the level. In the regime of noise the bias is far below the level, in that of bias it is far above it; in that
-# of drift clients differ and take 32 steps alone, where the rules above have 10 at most.
+# Inner noise and batch, and the level. In the regime of noise the bias is far below the level, in that of bias far above it. Then clients
+# differ: with the rules' local steps, and in the regime of drift with 32, where the rules have 10 at most.
 REGIMES: dict[str, dict[str, Any]] = {"noise": {"sigma": 0.25, "inner": 4, "level": 0.003},
                                       "bias": {"sigma": 1.0, "inner": 1, "level": 0.003},
+                                      "differ": {"sigma": 0.25, "inner": 4, "level": 0.015, "differ": True},
                                       "drift": {"sigma": 0.25, "inner": 4, "level": 0.015, "differ": True, "local_steps": 32}}
 
 
@@ -65,12 +66,13 @@ def work(trial: Trial) -> Result:
 
 
 def todo(clients: Sequence[int] = CLIENTS, lengths: Sequence[int] = (4096, 8192, 16384), seed: int = 0) -> list[Trial]:
-    """Some K·T around that which reaches the level; with drift some T, and two clients at least."""
+    """Some K·T around that which reaches the level, and with drift some T; clients that differ are two at least."""
     same: dict[str, Any] = {"method": METHODS, "seed": (seed,)}
+    several = [k for k in clients if k > 1]
     return [*trials(regime=("noise",), clients=clients, length=lengths, **same),
             *trials(regime=("bias",), clients=clients, length=lengths[:2], **same),
-            *(t for k in clients if k > 1
-              for t in trials(regime=("drift",), clients=(k,), length=[k * T for T in (512, 1024, 2048, 4096)], **same))]
+            *trials(regime=("differ",), clients=several, length=(512, 1024, 2048, 4096), **same),
+            *(t for k in several for t in trials(regime=("drift",), clients=(k,), length=[k * 2**i for i in range(8, 13)], **same))]
 
 
 def table(done: Done, regime: str, method: str) -> dict[int, tuple[np.ndarray, np.ndarray]]:

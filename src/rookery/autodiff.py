@@ -56,16 +56,16 @@ def vjp(fn: Callable[[Tensor], Tensor], x: Tensor, v: Tensor | None) -> Tensor:
     return gradient
 
 
-def value_and_jacobian(fn: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """[fn(x), J(x)] as one matrix, p rows of 1 + d, for fn: R^d → R^p: one forward pass and p backward ones.
+def value_and_jacobian(fn: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    """fn(x) and J(x), p × d, for fn: R^d → R^p: one forward pass and p backward ones.
 
     >>> value_and_jacobian(lambda x: (x * x).sum().reshape(1), torch.tensor([1.0, 2.0]))
-    tensor([[5., 2., 4.]])
+    (tensor([5.]), tensor([[2., 4.]]))
     """
     if _functional.get():
         value, pull = torch.func.vjp(fn, x)[:2]
         rows = [pull(unit)[0] for unit in torch.eye(len(value), dtype=value.dtype, device=value.device)]
-        return _side_by_side(value, rows)
+        return value, _stack(rows)
     nested = _depth.get() > 0 and torch.is_grad_enabled()
     leaf = x if nested and x.requires_grad else x.detach().requires_grad_()
     token = _depth.set(_depth.get() + 1)
@@ -73,16 +73,15 @@ def value_and_jacobian(fn: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         with torch.enable_grad():
             value = fn(leaf)
             if not value.requires_grad:
-                return torch.cat([value[:, None], value.new_zeros(len(value), len(x))], 1)
+                return value, x.new_zeros(len(value), len(x))
             rows = [torch.autograd.grad(v, leaf, retain_graph=True, create_graph=nested, materialize_grads=True)[0] for v in value]
-            return _side_by_side(value if nested else value.detach(), rows)
+            return value if nested else value.detach(), _stack(rows)
     finally:
         _depth.reset(token)
 
 
-def _side_by_side(value: Tensor, rows: list[Tensor]) -> Tensor:
-    """[value, rows] with a single copy of the rows, which are long."""
-    return torch.cat([part for v, row in zip(value, rows, strict=True) for part in (v.reshape(1), row)]).reshape(len(rows), -1)
+def _stack(rows: list[Tensor]) -> Tensor:
+    return rows[0][None] if len(rows) == 1 else torch.stack(rows)  # a single row, which may be long, is not copied
 
 
 def _scalar(value: Tensor) -> Tensor:

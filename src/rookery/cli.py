@@ -86,6 +86,7 @@ def compare(files: Annotated[list[Path], typer.Argument(help="descriptions; the 
             set: Sets = None,
             out: Annotated[Path, typer.Option("--out", help="the comparison's folder; done runs in it are kept")] = Path("runs/compare"),
             title: Annotated[str, typer.Option("--title", help="of the page")] = "",
+            intro: Annotated[str, typer.Option("--intro", help="a sentence or two under the title")] = "",
             jobs: Annotated[int | None, typer.Option("--jobs", help="processes at a time; default: one per core")] = None) -> None:
     """Run several descriptions on the same seeds, tuned alike: mean, spread, a paired test, and a page."""
     labels = [file.stem for file in files]
@@ -96,9 +97,7 @@ def compare(files: Annotated[list[Path], typer.Argument(help="descriptions; the 
     with _bar("runs") as told:
         entries = compare_all(trees, seeds, out, tried, by, tuning_seeds, jobs, told)
     console.print(_comparison(entries, seeds))
-    folders = [out / label / f"seed-{seed}" for label in labels for seed in range(seeds)]
-    page = reports.write([reports.load(folder) for folder in folders], out / "report.html", **({"title": title} if title else {}))
-    console.print(f"the page: {page}")
+    _page([out / label / f"seed-{seed}" for label in labels for seed in range(seeds)], out / "report.html", title, intro)
     if any("diverged" in entry.ends for entry in entries):
         raise typer.Exit(DIVERGED)
 
@@ -138,10 +137,15 @@ def _comparison(entries: list[Entry], seeds: int) -> Table:
 @app.command()
 def report(folders: Annotated[list[Path], typer.Argument(help="run folders; runs of the same label are seeds of one method")],
            out: Annotated[Path, typer.Option("--out", help="the page")] = Path("report.html"),
-           title: Annotated[str, typer.Option("--title", help="of the page")] = "") -> None:
+           title: Annotated[str, typer.Option("--title", help="of the page")] = "",
+           intro: Annotated[str, typer.Option("--intro", help="a sentence or two under the title")] = "") -> None:
     """Write one self-contained HTML page about runs."""
-    page = reports.write([reports.load(folder) for folder in folders], out, **({"title": title} if title else {}))
-    console.print(f"the page: {page}")
+    _page(folders, out, title, intro)
+
+
+def _page(folders: list[Path], out: Path, title: str, intro: str) -> None:
+    words = {name: text for name, text in (("title", title), ("intro", intro)) if text}
+    console.print(f"the page: {reports.write([reports.load(folder) for folder in folders], out, **words)}")
 
 
 @app.command(name="list")

@@ -109,10 +109,15 @@ class Client:
         """Any function of a vector and a batch, run as the oracles are: under the batch's own randomness, in the set precision."""
         point: Tensor = arguments[0]
         if self._traced:
-            return fn(*arguments).to(point.dtype)
+            return _to(fn(*arguments), point.dtype)
         key = next((a.key for a in arguments if isinstance(a, Batch) and a.key is not None), None)
         with seeded(key, point.device), self._setting.autocast(point.device):
-            return fn(*arguments).to(point.dtype)
+            return _to(fn(*arguments), point.dtype)
+
+
+def _to(result: Any, dtype: torch.dtype) -> Tensor:
+    """An oracle's result, one tensor or a pair (which unpacks as a tensor does), in the state's own precision."""
+    return tuple(part.to(dtype) for part in result) if isinstance(result, tuple) else result.to(dtype)  # type: ignore[return-value]
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -67,8 +67,12 @@ class Problem:
             raise ProblemError(f"{type(self).__name__} has no oracle {name!r}; it has {', '.join(self.ORACLES)}")
         return self.oracles.get(name) or getattr(self, name)
 
-    def check_oracle(self, name: str, expected: Tensor, result: Tensor) -> None:
+    def check_oracle(self, name: str, expected: Any, result: Any) -> None:
         """Compare a hand-written oracle's result with that of automatic differentiation."""
+        if isinstance(expected, tuple):
+            for part, other in zip(expected, result, strict=True):
+                self.check_oracle(name, part, other)
+            return
         scale = expected.abs().max().clamp_min(1e-3)
         tolerance = 1e-3 if expected.dtype in (torch.float32, torch.bfloat16) else 1e-7
         if result.shape != expected.shape or not bool(((result - expected).abs() <= tolerance * scale).all()):
@@ -142,7 +146,7 @@ class Compositional(Problem):
 
     `shared=True`: g = mean_k E g_k(x; ζ) and f(z) is known to all. `shared=False`: mean_k f_k(g_k(x)), with f(z, batch).
     g(x, batch) → (d_g,), f → scalar, h(x, batch) → scalar, optional.
-    `g_and_jacobian` is [g(x), J_g(x)], d_g rows of 1 + d. `own_gradient` is ∇[h + f∘g] with g of this one batch: biased, and at one
+    `g_and_jacobian` is the pair g(x), J_g(x). `own_gradient` is ∇[h + f∘g] with g of this one batch: biased, and at one
     client of a shared inner map the gradient of another function.
     """
 
@@ -156,7 +160,7 @@ class Compositional(Problem):
     def g_vjp(self, x: Tensor, b: Batch, v: Tensor) -> Tensor:
         return vjp(lambda z: self.g(z, b), x, v)
 
-    def g_and_jacobian(self, x: Tensor, b: Batch) -> Tensor:
+    def g_and_jacobian(self, x: Tensor, b: Batch) -> tuple[Tensor, Tensor]:
         return value_and_jacobian(lambda z: self.g(z, b), x)
 
     def f_value(self, z: Tensor, b: Batch | None = None) -> Tensor:

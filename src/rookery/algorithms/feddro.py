@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from .base import Number, positive, share, value_at
-from .composition import Composition, gradient_at, with_h
+from .composition import Composition, gradient_at
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -84,11 +85,13 @@ class FedDRO(Composition):
     def estimate_and_slope(self, c: Client, x: Tensor, last: Tensor, y: Tensor, beta: float) -> tuple[Tensor, Tensor]:
         """(8), and ∇g_k from the same forward pass"""
         b = c.draw(self.batch)
-        g = c.g_and_jacobian(x, b)
-        return (1 - beta) * (y - c.g(last, b)) + g[:, 0], g[0, 1:]
+        g, J = c.g_and_jacobian(x, b)
+        return (1 - beta) * (y - c.g(last, b)) + g, J[0]
 
     def step_along(self, c: Client, x: Tensor, slope: Tensor, y: Tensor, lr: float) -> tuple[Tensor, Tensor]:
         """(7), with ∇g_k known"""
+        moved = torch.addcmul(x, slope, -lr * c.f_gradient(y))  # in one pass over x: for small nets that is what a step costs
         if c.problem.h is not None:  # type: ignore[attr-defined]
             c.draw(self.batch)  # that of (8), no longer needed: h has the one after it
-        return c.project_x(x - lr * with_h(c, x, slope * c.f_gradient(y), self.batch)), x
+            moved = moved - lr * c.h_gradient(x, c.draw(self.batch))
+        return c.project_x(moved), x

@@ -61,8 +61,8 @@ class GCIVR(Composition):
     def step(self, fed: Federation, x: Tensor, v: Tensor, lr: float) -> Tensor:
         """x − η(Jᵀ∇f(y) + w), at the server, which knows f"""
         rows = len(v) // (1 + len(x))
-        inner, w = v[: rows * (1 + len(x))].reshape(rows, -1), v[rows * (1 + len(x)):]
-        y, J = inner[:, 0], inner[:, 1:]
+        y, flat, w = v[:rows], v[rows : rows + rows * len(x)], v[rows + rows * len(x):]
+        J = flat.reshape(rows, len(x))
         direction = J.T @ fed.problem.oracle("f_gradient")(y)
         return fed.project_x(x - lr * (direction + w if len(w) else direction))
 
@@ -75,6 +75,7 @@ class GCIVR(Composition):
 
     @staticmethod
     def estimate(c: Client, x: Tensor, b: Batch) -> Tensor:
-        """[y, J] row by row, then w, in one vector"""
-        inner = c.g_and_jacobian(x, b).reshape(-1)
-        return inner if c.problem.h is None else torch.cat([inner, c.h_gradient(x, b)])  # type: ignore[attr-defined]
+        """y, J row by row, then w, in one vector"""
+        y, J = c.g_and_jacobian(x, b)
+        w = () if c.problem.h is None else (c.h_gradient(x, b),)  # type: ignore[attr-defined]
+        return torch.cat([y, J.reshape(-1), *w])

@@ -1,0 +1,124 @@
+"""Bilevel objectives: a model trained on some rows inside, and what it is trained with judged on others outside.
+
+A client's rows are of two kinds, told apart by the field `validation`: 1 for the rows of the outer loss, 0 for those of the inner one.
+Each loss is the mean over the rows of its kind in a batch. Draw with `sampling=Stratified("validation", n)`, so that a batch has n
+validation rows every time: then the means are unbiased. Full batches need nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..data.store import Batch
+from ..errors import ProblemError
+from ..problem import Bilevel
+from ..vector import Model
+
+Losses = Callable[[Tensor, Batch], Tensor]
+
+
+def _outside(losses: Tensor, b: Batch) -> Tensor:
+    """The mean over the validation rows of a batch."""
+    kind = b.validation.to(losses.dtype)
+    return (kind * losses).sum() / kind.sum().clamp_min(1)
+
+
+def _inside(losses: Tensor, b: Batch) -> Tensor:
+    """The mean over the training rows of a batch."""
+    kind = 1 - b.validation.to(losses.dtype)
+    return (kind * losses).sum() / kind.sum().clamp_min(1)
+
+
+def _not_negative(**numbers: float) -> None:
+    for name, value in numbers.items():
+        if not value >= 0:
+            raise ProblemError(f"{name} must not be negative; got {value}")
+
+
+def loss_tuning(model: Model, classes: int, weights: Tensor | None = None, ridge: float = 0.0, **options: Any) -> Bilevel:
+    """A loss for unbalanced classes, learned: x = (Δ, l), y the model's parameters.
+
+        g(x, y) = mean over training rows of CE(σ(Δ)·scores + l, label) + (ridge/2)‖y‖²
+        f(x, y) = mean over validation rows of weights[label]·CE(scores, label)
+
+    `weights` balance the validation rows' classes: m/(classes·m_c) from the counts m_c of all clients, summed by `prepare`, or given.
+    From x = 0 all classes are alike. Li, Zhang, Thrampoulidis, Chen, Oymak, "AutoBalance: Optimized loss functions for imbalanced data",
+    NeurIPS 2021; the federated form in Tarzanagh et al., "FedNest", ICML 2022.
+    """
+    _not_negative(ridge=ridge)
+    if weights is not None and weights.shape != (classes,):
+        raise ProblemError(f"one weight per class is needed: {classes} classes, weights of shape {tuple(weights.shape)}")
+
+    def f(x: Tensor, y: Tensor, b: Batch) -> Tensor:
+        losses = F.cross_entropy(model(y, b.inputs), b.labels, reduction="none")
+        return _outside(losses if weights is None else losses * torch.index_select(weights.to(losses), 0, b.labels), b)
+
+    def g(x: Tensor, y: Tensor, b: Batch) -> Tensor:
+        scores = torch.sigmoid(x[:classes]) * model(y, b.inputs) + x[classes:]
+        return _inside(F.cross_entropy(scores, b.labels, reduction="none"), b) + 0.5 * ridge * y.square().sum()
+
+    def statistics(x: Tensor, b: Batch) -> Tensor:
+        return (F.one_hot(b.labels, classes) * b.validation[:, None]).sum(0).to(x.dtype)
+
+    def finish(counts: Tensor) -> Bilevel:
+        missing = [c for c, count in enumerate(counts.tolist()) if count == 0]
+        if missing:
+            raise ProblemError(f"class {missing[0]} has no validation rows at any client: balance them with weights=…, or split again")
+        return loss_tuning(model, classes, counts.sum() / (classes * counts), ridge, **options)
+
+    agreed: dict[str, Any] = {} if weights is not None else {"statistics": statistics, "finish": finish}
+    return Bilevel(f, g, model=model, **agreed, **options)
+
+
+def hyper_representation(features: Model, width: int, classes: int, ridge: float = 1e-3, **options: Any) -> Bilevel:
+    """Features outside, a linear head inside: x the parameters of `features`, y = (W, b) of the head on its `width` outputs.
+
+        g(x, y) = mean over training rows of CE(Wφ(x; u) + b, label) + (ridge/2)‖y‖²
+        f(x, y) = mean over validation rows of CE(Wφ(x; u) + b, label)
+
+    y has classes·(width + 1) numbers. The ridge makes g strongly convex in y. Franceschi, Frasconi, Salzo, Grazzi, Pontil, "Bilevel
+    programming for hyperparameter optimization and meta-learning", ICML 2018.
+    """
+    if not ridge > 0:
+        raise ProblemError(f"ridge must be positive, so that the head is the only one; got {ridge}")
+
+    def losses(x: Tensor, y: Tensor, b: Batch) -> Tensor:
+        W, offset = y[: classes * width].view(classes, width), y[classes * width :]
+        return F.cross_entropy(features(x, b.inputs) @ W.T + offset, b.labels, reduction="none")
+
+    return Bilevel(lambda x, y, b: _outside(losses(x, y, b), b),
+                   lambda x, y, b: _inside(losses(x, y, b), b) + 0.5 * ridge * y.square().sum(), model=features, **options)
+
+
+def hyper_parameters(losses: Losses, **options: Any) -> Bilevel:
+    """One regularisation strength exp(x_j) for every parameter y_j, learned on validation rows; `losses(y, batch)` → one loss a row.
+
+        g(x, y) = mean over training rows of ℓ(y) + ½Σ_j exp(x_j)y_j²,   f(x, y) = mean over validation rows of ℓ(y)
+
+    Pedregosa, "Hyperparameter optimization with approximate gradient", ICML 2016; Lorraine, Vicol, Duvenaud, "Optimizing millions of
+    hyperparameters by implicit differentiation", AISTATS 2020.
+    """
+    return Bilevel(lambda x, y, b: _outside(losses(y, b), b),
+                   lambda x, y, b: _inside(losses(y, b), b) + 0.5 * (torch.exp(x) * y.square()).sum(), **options)
+
+
+def data_reweighting(losses: Losses, ridge: float = 1e-3, **options: Any) -> Bilevel:
+    """Weights σ(x_j) for groups of training rows, learned on clean validation rows; field `group` holds each row's j.
+
+        g(x, y) = mean over training rows of σ(x_group)·ℓ(y) + (ridge/2)‖y‖²,   f(x, y) = mean over validation rows of ℓ(y)
+
+    A group may be a site, a class at a site, an annotator. Numbers of their own for all rows, the same length at all clients together,
+    make a weight a row (data cleaning); x is shared by all, so these weights are seen by every client. Validation rows' groups are not
+    used. Shaban, Cheng, Hatch, Boots, "Truncated back-propagation for bilevel optimization", AISTATS 2019.
+    """
+    _not_negative(ridge=ridge)
+
+    def g(x: Tensor, y: Tensor, b: Batch) -> Tensor:
+        return _inside(torch.sigmoid(torch.index_select(x, 0, b.group)) * losses(y, b), b) + 0.5 * ridge * y.square().sum()
+
+    return Bilevel(lambda x, y, b: _outside(losses(y, b), b), g, **options)
