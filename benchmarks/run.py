@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import feddro
 import invariant_logistic
 import nets
 import population
@@ -11,5 +12,6 @@ if __name__ == "__main__":
     print(load())
     invariant_logistic.main()
     nets.main()
+    feddro.main()
     population.main()
     print(load())

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from rookery.cli import main
@@ -243,3 +244,16 @@ def test_every_objective_runs_from_its_name(objective: dict[str, Any], algorithm
     assert ("test gap" in last) == (objective["name"] == "fair")
     assert ("clamped" in last) == (objective["name"] in ("kl_dro", "constrained_dro"))
     assert job.fed.ledger["train"].exchanges >= 12  # the warm-up's two count
+
+
+@pytest.mark.parametrize("file", sorted((Path(__file__).parents[1] / "examples").rglob("*.toml")), ids=lambda file: file.stem)
+def test_the_examples_run(file: Path) -> None:
+    job = assemble(read(file, ["federation.engine=loop"]))
+    state = job.config.algorithm.round(job.fed, job.start())
+    assert torch.isfinite(state.x).all()
+    assert job.fed.data.sizes.min() < job.fed.data.sizes.max()
+
+
+def test_a_warm_up_longer_than_the_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"warm_up.rounds is 9, but the run has 4 rounds"):
+        assemble(parse(changed(warm_up={"rounds": 9}))).run(tmp_path, "x")

@@ -135,7 +135,7 @@ def test_trackers_write_every_metric_against_the_round(tmp_path: Path, monkeypat
 
     class Client:
         def __init__(self, tracking_uri: str) -> None:
-            assert tracking_uri == (tmp_path / "mlflow").as_uri()
+            assert tracking_uri == f"sqlite:///{tmp_path / 'mlflow.db'}"
 
         def get_experiment_by_name(self, name: str) -> None:
             return None

@@ -20,8 +20,8 @@ from rookery import Data, Federation
 from rookery.study import Done, Result, Trial
 
 REPLICAS, CLIENTS, LOCAL_STEPS, LONGEST = 24, 4, 16, 4096
-LRS = (0.5, 0.25, 0.125, 0.0625, 0.03125)
-FACTORS = {"FCSG": (None,), "FCSG-M": (1.0, 4.0), "Acc-FCSG-M": (1.0, 4.0, 16.0)}
+LRS = (0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625)
+FACTORS = {"FCSG": (None,), "FCSG-M": (1.0, 4.0), "Acc-FCSG-M": (0.25, 1.0, 4.0, 16.0)}
 # the kink of the outer derivative, and the inner batches tried: a kink needs larger ones
 KINDS: dict[str, tuple[float, tuple[int, ...]]] = {"smooth": (0.0, (2, 4, 8, 16, 32)), "kinked": (0.3, (4, 8, 16, 32, 64))}
 LEVELS = tuple(0.016 * 2 ** (-i / 2) for i in range(6))  # of ε²
@@ -41,7 +41,7 @@ def horizon(trial: Trial) -> int:
     """Four times as long as descent and noise take to weigh the same, so that no setting is cut off before its best."""
     lr, c = trial["lr"], trial["factor"]
     length = 4 / lr**2 if trial["method"] != "Acc-FCSG-M" else 2.5 / (c * lr**3)
-    return LOCAL_STEPS * math.ceil(min(max(length, 8 / lr), LONGEST) / LOCAL_STEPS)
+    return LOCAL_STEPS * math.ceil(min(max(length, 8 / lr), max(LONGEST, 128 / lr)) / LOCAL_STEPS)
 
 
 def work(trial: Trial) -> Result:
@@ -65,9 +65,10 @@ def work(trial: Trial) -> Result:
     return {"samples": samples, "means": means, "steps": steps, "seconds": time.perf_counter() - begun}
 
 
-def todo(kinds: Sequence[str] = tuple(KINDS), lrs: Sequence[float] = LRS) -> list[Trial]:
+def todo() -> list[Trial]:
+    """The grid; the smallest step size, which only the smallest ε can want, has the three largest inner batches."""
     some = [{"kind": kind, "method": method, "lr": lr, "factor": c, "inner": m, "seed": TUNE}
-            for kind in kinds for method in METHODS for lr in lrs for c in FACTORS[method] for m in KINDS[kind][1]]
+            for kind in KINDS for method in METHODS for lr in LRS for c in FACTORS[method] for m in KINDS[kind][1][2 * (lr == LRS[-1]) :]]
     return [{**trial, "steps": horizon(trial)} for trial in some]
 
 

@@ -42,12 +42,16 @@ def tensorboard(folder: Path, run: str) -> Callback:
 
 
 def mlflow(folder: Path, run: str) -> Callback:
-    """Every metric against the round, as a run of the experiment `rookery`, where MLFLOW_TRACKING_URI says (default: FOLDER/mlflow)."""
+    """Every metric against the round, as a run of the experiment `rookery`, where MLFLOW_TRACKING_URI says.
+
+    Without that it goes to FOLDER/mlflow.db: `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db`.
+    """
     try:
         from mlflow.tracking import MlflowClient
     except ImportError:
         raise TrackingError("MLflow is not installed: pip install 'rookery[tracking]'") from None
-    place = os.environ.get("MLFLOW_TRACKING_URI") or (folder / "mlflow").absolute().as_uri()
+    folder.mkdir(parents=True, exist_ok=True)
+    place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(folder / 'mlflow.db').absolute()}"
     client = MlflowClient(tracking_uri=place)
     experiment = client.get_experiment_by_name("rookery")
     id = client.create_experiment("rookery") if experiment is None else experiment.experiment_id
