@@ -1,14 +1,18 @@
-"""Problems with a known solution for the algorithms on compositions and on worst cases, beyond those of `rookery.testproblems`."""
+"""Problems with a known solution for the algorithms on compositions and on worst cases, beyond those of `rookery.testproblems`; the
+clients' functions in NumPy, for the twins; and how runs are compared."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from rookery import Batch, Compositional, Minimax, simplex
+from rookery import Batch, Compositional, Data, Federation, Minimax, simplex
 from rookery import testproblems as known
+from rookery.data import Replacement
 from rookery.objectives import fast_dro
 from rookery.testproblems import SIZES, Known, _rows, client_means
 
@@ -88,3 +92,62 @@ def robust(sizes: tuple[int, ...] = SIZES, seed: int = 0, lam: float = 8.0) -> K
     r = client_means(data, lambda p: p["e"].mean(0) - p["a"].mean(0))
     problem = fast_dro(lambda x, b: b.a @ x + 0.5 * (x - b.e).square().sum(1), "chi2", lam)
     return Known(problem, data, torch.linalg.solve(H, r), lambda x: H @ x - r)
+
+
+# functions in NumPy, and comparisons
+
+
+def parts(k: Known) -> list[dict[str, np.ndarray]]:
+    return [{name: field.numpy() for name, field in k.data.views(i).items()} for i in range(len(k.data.names))]
+
+
+def shared_functions(k: Known) -> tuple[Any, ...]:
+    """g, J, ∇f and ∇h of each client of `testproblems.compositional`, full batches."""
+    p = parts(k)
+    return ([lambda x, p=p: p["A"].mean(0) @ x - p["b"].mean(0) for p in p], [lambda x, p=p: p["A"].mean(0) for p in p],
+            [lambda y: y - 1 for _ in p], [lambda x, p=p: 0.5 * (x - p["e"].mean(0)) for p in p])
+
+
+def local_functions(k: Known) -> tuple[Any, ...]:
+    p = parts(k)
+    return ([lambda x, p=p: p["A"].mean(0) @ x - p["b"].mean(0) for p in p], [lambda x, p=p: p["A"].mean(0) for p in p],
+            [lambda y, p=p: y - p["t"].mean(0) for p in p], [lambda x: 0.5 * x for _ in p])
+
+
+def states(algorithm: Any, fed: Federation, x: Tensor, rounds: int = 10, *more: Tensor) -> list[Any]:
+    state, out = algorithm.init(fed, x, *more), []
+    for _ in range(rounds):
+        state = algorithm.round(fed, state)
+        out.append(state)
+    return out
+
+
+def run(algorithm: Any, fed: Federation, x: Tensor, rounds: int = 10) -> list[Any]:
+    return [s.x.numpy() for s in states(algorithm, fed, x, rounds)]
+
+
+def same(ours: list[Any], theirs: list[Any]) -> None:
+    assert len(ours) == len(theirs) > 1
+    np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=1e-9, atol=1e-11)
+
+
+def different(ours: list[Any], theirs: list[Any]) -> None:
+    assert np.abs(np.asarray(ours) - np.asarray(theirs)).max() > 1e-3
+
+
+class Recording(Replacement):
+    """Rows with replacement, and the batches that were drawn."""
+
+    def fetch(self, data: Data, selection: dict[str, Tensor]) -> Batch:
+        batch = super().fetch(data, selection)
+        self.__dict__.setdefault("drawn", []).append({name: field.numpy() for name, field in batch.fields.items()})
+        return batch
+
+
+ON_BATCHES = (lambda x, b: b["A"].mean(0) @ x - b["b"].mean(0), lambda x, b: b["A"].mean(0), lambda y: y - 1,
+              lambda x, b: 0.5 * (x - b["e"].mean(0)))
+
+
+def recorded(k: Known, **options: Any) -> tuple[Federation, Recording]:
+    sampling = Recording()
+    return Federation(replace(k.problem, sampling=sampling, **options), k.data, engine="loop"), sampling

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -210,6 +212,27 @@ def test_the_quadratic_saddle_is_where_both_gradients_vanish() -> None:
     assert gy.abs().max() < 1e-14
     assert float(k.gradient(k.x).norm()) < 1e-13
     assert k.x.abs().max() > 1e-3  # b is kept: without it the saddle point would be 0
+
+
+def test_the_gan_of_the_example_rests_where_the_moments_agree() -> None:
+    """A = L_u L_z⁻¹ with the Cholesky factors of the two covariances gives the points' moments: the critic has nothing to say there."""
+    path = Path(__file__).resolve().parents[1] / "examples" / "gan.py"
+    spec = spec_from_file_location("gan", path)
+    assert spec is not None
+    assert spec.loader is not None
+    gan = module_from_spec(spec)
+    spec.loader.exec_module(gan)
+    data = gan.ring(0)
+    u, z = data.fields["points"], data.fields["noise"]
+    low_u, low_z = (torch.linalg.cholesky(torch.cov(v.T, correction=0)) for v in (u, z))
+    x = torch.cat([(low_u @ torch.linalg.inv(low_z)).flatten(), u.mean(0)])
+    assert gan.distance(x, data) < 1e-12
+    fed, zero = Federation(Minimax(gan.loss), data), torch.zeros(6, dtype=torch.float64)
+    for algorithm, stays in ((FedGDAGT(0.04, 5), True), (LocalSGDA(0.04, 0.04, 5), False)):
+        moved = float((algorithm.round(fed, algorithm.init(fed, x, zero)).x - x).norm())
+        assert (moved < 1e-12) is stays
+    far, _ = gan.train(FedGDAGT(0.04, 5), data, 60)
+    assert far[-1] < 0.5 * far[0]
 
 
 # refusals

@@ -7,8 +7,8 @@ trial runs with another seed, so that noise and first descent weigh about the sa
     FCSG-M      the same, β = (5/3)α, and a first batch of 32/K
     Acc-FCSG-M  α = (1/12)(K²/T)^⅓, q = (T/K²)^⅓, β = 30α²/K, and a first batch of 4(T/K²)^⅓
 
-q and the first batch are whole numbers of at least 1. The theorems then give a mean of order (KT)^−½, and (KT)^−⅔ for Acc-FCSG-M, so that
-the iterations T to a level fall as 1/K.
+q and the first batch are whole numbers of at least 1, β is at most 1. The theorems then give a mean of order (KT)^−½, and (KT)^−⅔ for
+Acc-FCSG-M, so that the iterations T to a level fall as 1/K.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def rule(method: str, T: float, K: int) -> dict[str, Any]:
     """lr, local_steps, beta and first of one run."""
     if method == "Acc-FCSG-M":
         lr, q = (K**2 / T) ** (1 / 3) / 12, (T / K**2) ** (1 / 3)
-        return {"lr": lr, "local_steps": max(1, round(q)), "beta": 30 * lr**2 / K, "first": max(1, round(4 * q))}
+        return {"lr": lr, "local_steps": max(1, round(q)), "beta": min(1.0, 30 * lr**2 / K), "first": max(1, round(4 * q))}
     lr = 0.5 * math.sqrt(K / T)
-    more = {} if method == "FCSG" else {"beta": 5 / 3 * lr, "first": max(1, round(32 / K))}
+    more = {} if method == "FCSG" else {"beta": min(1.0, 5 / 3 * lr), "first": max(1, round(32 / K))}
     return {"lr": lr, "local_steps": max(1, round((T / K**3) ** 0.25)), **more}
 
 

@@ -82,6 +82,6 @@ def _bisect(too_high: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> 
     """Where `too_high` begins to hold, approached from below; always as many halvings, so that it vectorises."""
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        above = too_high(middle)
+        above = too_high(middle) | (middle >= high)  # the last halvings round to the end itself
         low, high = torch.where(above, low, middle), torch.where(above, middle, high)
     return low

@@ -1,6 +1,6 @@
 """A composition that is not convex, meets the theorem's assumptions, and has its gradient in closed form; and one run on it.
 
-    f(z) = √(1 + z²),   g_k(x; ζ) = (a + s_k δ_g + σζ)ᵀx + σζ_0,   h_k(x; ξ) = Σ_j 1 − cos(x_j − c_j − s_k δ_h + τξ_j)
+    f(z) = √(1 + z²),   g_k(x; ζ) = (a + s_k δ_g + σζ)ᵀx + s_k + σζ_0,   h_k(x; ξ) = Σ_j 1 − cos(x_j − c_j − s_k δ_h + τξ_j)
     ∇Φ(x) = a·f'(aᵀx) + e^{−τ²/2} cos(δ_h) sin(x − c)
 
 with normal ζ, ξ, and s_k = ±1 where clients are unlike, 0 where they are alike. f'(g(x*)) is not 0: unlike Jacobians pull apart at x* too.
@@ -59,7 +59,7 @@ def problem(d: int = 2, replicas: int = REPLICAS, differ: bool = False) -> Compo
 
     def g(x: Tensor, b: Batch) -> Tensor:
         slope = a + APART_G * b.side[:, None, None] * apart + SIGMA * b.xi[..., :d]
-        return ((slope * x.reshape(replicas, d)).sum(-1) + SIGMA * b.xi[..., d]).mean(0)
+        return ((slope * x.reshape(replicas, d)).sum(-1) + b.side[:, None] + SIGMA * b.xi[..., d]).mean(0)
 
     def h(x: Tensor, b: Batch) -> Tensor:
         off = x.reshape(replicas, d) - CENTRE - APART_H * b.side[:, None, None] + TAU * b.xi[..., :d]

@@ -1,0 +1,123 @@
+"""One trial on a data set half of whose classes are rare: the rows at the sites, the robust objectives, the methods, what is measured."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from rookery import MBSGD, Data, FastDRO, FedAvg, FedDRO, Federation, Model, PDSGDWeights
+from rookery.data import Table, dirichlet, hold_out, iid, load, step
+from rookery.errors import NonFinite
+from rookery.models import mlp, resnet20, to_group_norm
+from rookery.objectives import balanced_cross_entropy, cross_entropy, cross_entropy_losses, fast_dro, group_dro, group_weights, kl_dro
+from rookery.run import run
+from rookery.schedules import Drop
+from rookery.study import Result, Trial
+
+CLIENTS, CLASSES, RARE, KEEP, HELD, BATCH, POINTS = 8, 10, range(5, 10), 0.1, 0.1, 16, 12
+# what each method has to choose besides the step size: λ, or the step size of the weights
+CHOICES: dict[str, tuple[float | None, ...]] = {
+    "FedDRO": (1.0, 5.0), "MBSGD": (1.0, 5.0), "FastDRO": (1.0, 5.0), "PDSGD": (0.01, 0.1), "FedDRO, classes": (0.5, 2.0),
+    "FedAvg": (None,), "FedAvg, class weights": (None,)}
+
+
+@cache
+def tables(name: str) -> tuple[Table, Table]:
+    """Training rows with a tenth of the rare classes, and all test rows; flat where the net is not a convolution."""
+    train, test = load(name)
+    if name != "cifar10":
+        train, test = (Table({**t.fields, "inputs": t.fields["inputs"].flatten(1)}, t.classes, t.name) for t in (train, test))
+    return train.take(step(train.fields["labels"], RARE, KEEP)), test
+
+
+@cache
+def model(name: str, seed: int) -> Model:
+    torch.manual_seed(seed)
+    features = int(np.prod(tables(name)[0].fields["inputs"].shape[1:]))
+    return Model(to_group_norm(resnet20()) if name == "cifar10" else mlp(features, 64, CLASSES))
+
+
+def method(trial: Trial, net: Model) -> tuple[Any, Any]:
+    """The problem and the algorithm. FedDRO and MBSGD have the KL form over rows, FastDRO χ², PDSGD weights of the classes."""
+    each, choice, steps = cross_entropy_losses(net), trial["choice"], trial["local_steps"]
+    rounds = trial["steps"] // steps if trial["steps"] else None
+    lr = Drop(trial["lr"], (max(1, round(0.75 * rounds)),)) if rounds else trial["lr"]
+    match trial["method"]:
+        case "FedDRO":
+            return kl_dro(each, choice, model=net), FedDRO(lr, 0.1, steps, BATCH)
+        case "MBSGD":
+            return kl_dro(each, choice, model=net), MBSGD(lr, BATCH)
+        case "FastDRO":
+            return fast_dro(each, "chi2", choice, model=net), FastDRO(lr, BATCH)
+        case "PDSGD":
+            return group_weights(group_dro(each, CLASSES, model=net)), PDSGDWeights(lr, CLASSES, choice, BATCH)
+        case "FedDRO, classes":
+            return group_dro(each, CLASSES, choice, model=net), FedDRO(lr, 0.1, steps, BATCH)
+        case "FedAvg":
+            return cross_entropy(net), FedAvg(lr, steps, BATCH)
+    return balanced_cross_entropy(net, CLASSES), FedAvg(lr, steps, BATCH)
+
+
+def accuracies(net: Model, x: torch.Tensor, rows: Any) -> dict[str, float]:
+    """Of all rows; mean over the classes, over the rare ones, over the others; of the worst class."""
+    hit = (net.predict(x, rows["inputs"], 500).argmax(1) == rows["labels"]).numpy()
+    labels = rows["labels"].numpy()
+    each = np.array([hit[labels == c].mean() for c in range(CLASSES)])
+    return {"accuracy": float(hit.mean()), "balanced": float(each.mean()), "rare": float(each[RARE].mean()),
+            "common": float(each[: RARE[0]].mean()), "worst class": float(each.min())}
+
+
+def work(trial: Trial) -> Result:
+    begun = time.process_time()
+    name, seed = trial["data"], trial["seed"]
+    train, test = tables(name)
+    if trial["alpha"] is None:
+        site = iid(len(train), CLIENTS, seed)
+    else:
+        site = dirichlet(train.fields["labels"], CLIENTS, trial["alpha"], seed, least=100)
+    data, held = hold_out(Data.by_site(train.fields, site), HELD, seed)
+    net = model(name, seed)
+    problem, algorithm = method(trial, net)
+    fed = Federation(problem, data, seed=seed, weights="samples")
+    x = net.vector()
+    fed.problem.prepare(fed, x)
+    few = np.random.default_rng(seed).permutation(int(data.sizes.sum()))[:5000]
+    parts = {"train": {key: field[few] for key, field in data.fields.items()}, "validation": held.fields, "test": test.fields}
+    if name == "cifar10":  # a pass over the test images takes longer than a step
+        parts["test"] = {key: field[::4] for key, field in test.fields.items()}
+
+    def measure(s: Any) -> dict[str, float]:
+        return {f"{part} {key}": value for part, rows in parts.items() for key, value in accuracies(net, s.x, rows).items()}
+
+    if trial["steps"]:
+        rounds = trial["steps"] // trial["local_steps"]
+        done = run(algorithm, fed, algorithm.init(fed, x), rounds, measure, max(1, rounds // POINTS))
+        last, curve, diverged = done.history[-1], done.history, done.reason == "diverged"
+    else:
+        last, curve, diverged = timed(algorithm, fed, x, trial["minutes"], measure)
+    # a run that broke off counts with the accuracy of guessing
+    last = {**last, **({key: 1 / CLASSES for key in last if key.startswith(("train", "validation", "test"))} if diverged else {})}
+    short = ("round", "bytes", "samples", "train accuracy", "test accuracy", "test rare", "test worst class")
+    return {**last, "diverged": float(diverged), "curve": [{key: row[key] for key in short} for row in curve],
+            "seconds": time.process_time() - begun}
+
+
+def timed(algorithm: Any, fed: Federation, x: torch.Tensor, minutes: float, measure: Any) -> tuple[dict[str, float], list[dict[str, float]], bool]:
+    """Rounds until the process has worked for so many minutes; the clock of the wall would count what others do on the machine."""
+    state, rounds, spent, curve, diverged = algorithm.init(fed, x), 0, 0.0, list[dict[str, float]](), False
+    marks = [minutes * 60 * (i + 1) / 4 for i in range(4)]
+    while len(curve) < len(marks) and not diverged:
+        begun = time.process_time()
+        try:
+            state = algorithm.round(fed, state)
+        except NonFinite:
+            diverged = True
+        spent, rounds = spent + time.process_time() - begun, rounds + 1
+        if spent >= marks[len(curve)] or diverged:
+            account = fed.ledger["train"]
+            curve.append({"round": rounds, "bytes": account.bytes_up + account.bytes_down, "samples": account.samples, **measure(state)})
+    return curve[-1], curve, diverged

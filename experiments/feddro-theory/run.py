@@ -1,0 +1,196 @@
+"""FedDRO's theorem as measurements: linear speed-up in the clients, and what is sent until a stationarity is reached.
+
+    python experiments/feddro-theory/run.py            both, the plot, expected.json
+    python experiments/feddro-theory/run.py --quick    a small version, written to --out only
+
+Khanduri et al., "FedDRO: Federated compositional optimization for distributionally robust learning", Theorem 5.1, Corollaries 5.2 and 5.3:
+with η = √(K/T), β ∝ η and I = T^¼/K^¾ the mean of ‖∇Φ‖² over a run of T steps is of order (KT)^−½. So the steps to a level fall as 1/K, and
+a client sends O(ε^−3/2) times x and O(K⁻¹ε⁻²) times y, of d and d_g numbers, until the mean is ε.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sided import REPLICAS, work
+
+from rookery.study import Done, Trial, record, study, trials
+
+HERE = Path(__file__).resolve().parent
+CLIENTS = (1, 2, 4, 8, 16, 32)
+# Clients that are alike, or not, under the rule; and two controls: 32 steps alone, where the rule has 8 at most, and FedAvg (Case I of the
+# paper's Algorithm 1), whose clients take the own g for the common one.
+REGIMES: dict[str, dict[str, Any]] = {
+    "alike": {"method": "FedDRO", "differ": False, "local_steps": None, "level": 0.010},
+    "unlike": {"method": "FedDRO", "differ": True, "local_steps": None, "level": 0.009},
+    "drift": {"method": "FedDRO", "differ": True, "local_steps": 32, "level": 0.06},
+    "own g": {"method": "FedAvg, Case I", "differ": True, "local_steps": None, "level": 0.009}}
+LENGTHS, ALONE = (2048, 4096, 8192), (256, 512, 1024, 2048)  # of K·T; with drift of T
+HORIZONS = {4: (256, 512, 1024, 2048, 4096, 8192), 16: (256, 512, 1024, 2048)}  # of the law of communication: T for each K
+WIDE, LOCAL = 32, 4.0  # its dimension d, and its constant of I
+
+
+def speedup(regime: str, clients: Sequence[int], lengths: Sequence[int], alone: Sequence[int]) -> list[Trial]:
+    of = {name: REGIMES[regime][name] for name in ("method", "differ", "local_steps")}
+    some = [k for k in clients if k > 1 or not of["differ"]]
+    return [{**of, "clients": k, "steps": T, "d": 2, "local": 1.0, "seed": 0} for k in some
+            for T in (alone if regime == "drift" else [length // k for length in lengths])]
+
+
+def law(horizons: dict[int, tuple[int, ...]]) -> list[Trial]:
+    return [t for k, lengths in horizons.items()
+            for t in trials(method=("FedDRO",), differ=(True,), local_steps=(None,), clients=(k,), steps=lengths, d=(WIDE,), local=(LOCAL,),
+                            seed=(0,))]
+
+
+def slope(x: Sequence[float], y: Sequence[float]) -> float:
+    """Of log y over log x."""
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def reached(steps: Sequence[float], means: Sequence[float], level: float) -> float:
+    """The steps at which log mean, a line between measured lengths, crosses the level; nan if it does not do so in between."""
+    for (a, u), (b, v) in zip(zip(steps, means, strict=True), list(zip(steps, means, strict=True))[1:], strict=False):
+        if u > level >= v:
+            return math.exp(np.interp(-math.log(level), [-math.log(u), -math.log(v)], [math.log(a), math.log(b)]))
+    return math.nan
+
+
+def resampled(fit: Callable[[list[np.ndarray]], float], values: list[np.ndarray], number: int = 400) -> tuple[float, float]:
+    """A fit on the runs' means over replicas, and its standard error from resampled replicas."""
+    r = np.random.default_rng(0)
+    again = [fit([v[r.integers(len(v), size=len(v))] for v in values]) for _ in range(number)]
+    again = [value for value in again if not math.isnan(value)]
+    return fit(values), float(np.std(again, ddof=1)) if len(again) > 1 else math.nan
+
+
+def by_clients(done: Done, level: float) -> tuple[dict[int, float], tuple[float, float], tuple[float, float]]:
+    """Steps to the level for each K; their slope over K; the slope of the mean over K·T, all runs together."""
+    values = [np.array(r["values"]) for _, r in done]
+    of = [(t["clients"], r["steps"]) for t, r in done]
+
+    def times(some: list[np.ndarray]) -> dict[int, float]:
+        found = {}
+        for k in sorted({k for k, _ in of}):
+            pairs = [(steps, float(v.mean())) for (c, steps), v in zip(of, some, strict=True) if c == k]
+            found[k] = reached([s for s, _ in pairs], [m for _, m in pairs], level)
+        return {k: t for k, t in found.items() if not math.isnan(t)}
+
+    def over_clients(some: list[np.ndarray]) -> float:
+        found = times(some)
+        return slope(list(found), list(found.values())) if len(found) > 2 else math.nan
+
+    def order(some: list[np.ndarray]) -> float:
+        return slope([k * steps for k, steps in of], [float(v.mean()) for v in some])
+
+    return times(values), resampled(over_clients, values), resampled(order, values)
+
+
+def exponents(done: Done) -> dict[str, tuple[float, float]]:
+    """Of what a client sends, over the mean of ‖∇Φ‖² that was reached."""
+    values = [np.array(r["values"]) for _, r in done]
+    return {name: resampled(lambda some, name=name: slope([float(v.mean()) for v in some], [r[name] for _, r in done]), values)
+            for name in ("rounds", "steps", "floats of x", "floats of y", "floats")}
+
+
+def row(method: str, setting: dict[str, Any], metric: str, found: tuple[float, float], paper: float | None = None) -> dict[str, Any]:
+    mean, std = (None if math.isnan(v) else v for v in found)
+    return {"method": method, "setting": setting, "metric": metric, "mean": mean, "std": std, "seeds": REPLICAS, "paper": paper}
+
+
+def spread(values: list[float]) -> tuple[float, float]:
+    return float(np.mean(values)), float(np.std(values, ddof=1))
+
+
+def report(regimes: dict[str, Done], laws: dict[int, Done]) -> tuple[list[dict[str, Any]], list[str]]:
+    rows, lines = [], ["| regime | method | level | K: steps at a client | slope over K | slope of ‖∇Φ‖² over K·T |",
+                       "|---|---|---|---|---|---|"]
+    for regime, done in regimes.items():
+        method, level, holds = REGIMES[regime]["method"], REGIMES[regime]["level"], regime in ("alike", "unlike")
+        times, of_steps, of_values = by_clients(done, level)
+        text = ", ".join(f"{k}: {t:.0f}" for k, t in times.items()) or "not reached"
+        fits = " | ".join(f"{a:.3f} ± {s:.3f}" for a, s in (of_steps, of_values))
+        lines.append(f"| {regime} | {method} | {level} | {text} | {fits} |")
+        rows += [row(method, {"regime": regime}, "slope of steps over K", of_steps, -1.0 if holds else None),
+                 row(method, {"regime": regime}, "slope of stationarity over KT", of_values, -0.5 if holds else None)]
+        rows += [row(method, {"regime": regime, "clients": t["clients"], "steps": r["steps"]}, "stationarity", spread(r["values"]))
+                 for t, r in done]
+    lines += ["", "| K | T: ‖∇Φ‖² | rounds | steps | floats of x | floats of y | floats |", "|---|---|---|---|---|---|---|"]
+    paper = {"rounds": -1.5, "steps": -2.0, "floats of x": -1.5, "floats of y": -2.0}
+    for k, done in laws.items():
+        found = exponents(done)
+        values = ", ".join(f"{r['steps']}: {np.mean(r['values']):.4f}" for _, r in done)
+        lines.append(f"| {k} | {values} | " + " | ".join(f"{e:.2f} ± {s:.2f}" for e, s in found.values()) + " |")
+        rows += [row("FedDRO", {"regime": "law", "clients": k, "d": WIDE}, f"exponent of {name}", pair, paper.get(name))
+                 for name, pair in found.items()]
+        rows += [row("FedDRO", {"regime": "law", "clients": k, "d": WIDE} | {name: r[name] for name in ("steps", "rounds", "floats")},
+                     "stationarity", spread(r["values"])) for _, r in done]
+    return rows, lines
+
+
+def plot(regimes: dict[str, Done], laws: dict[int, Done], path: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(15, 4.4))
+    for number, (regime, done) in enumerate(regimes.items()):
+        times = by_clients(done, REGIMES[regime]["level"])[0]
+        if times:
+            left.loglog(list(times), list(times.values()), "o-", color=f"C{number}", label=f"{regime}: ‖∇Φ‖² ≤ {REGIMES[regime]['level']}")
+        pairs = sorted((t["clients"] * r["steps"], float(np.mean(r["values"]))) for t, r in done)
+        middle.loglog(*zip(*pairs, strict=True), "o", color=f"C{number}", markersize=4, label=regime)
+    clients = np.array(CLIENTS)
+    left.loglog(clients, 4096 / clients, color="grey", linewidth=0.8, label="slope −1")
+    left.set(xlabel="clients K", ylabel="steps at a client", title="until the mean of ‖∇Φ‖² is at the level")
+    middle.loglog([2000, 8200], [0.014, 0.014 * (2000 / 8200) ** 0.5], color="grey", linewidth=0.8, label="slope −½")
+    middle.set(xlabel="K·T", ylabel="mean of ‖∇Φ‖² over the run", title="speed-up, and two controls")
+    for number, (k, done) in enumerate(laws.items()):
+        reach = [float(np.mean(r["values"])) for _, r in done]
+        for name, style in (("floats of x", "o-"), ("floats of y", "s--"), ("floats", "-")):
+            sent = [r[name] for _, r in done]
+            right.loglog(reach, sent, style, color=f"C{number}", markersize=4, label=f"K = {k}, {name}: {slope(reach, sent):.2f}")
+    right.set(xlabel="ε = mean of ‖∇Φ‖²", ylabel="numbers, up and down, at a client",
+              title=f"sent with the theorem's η and I, d = {WIDE}, d_g = 1")
+    for axis in (left, middle, right):
+        axis.legend(fontsize=8)
+        axis.grid(alpha=0.3, which="both")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def told(number: int, of: int) -> None:
+    if number % 20 == 0 or number == of:
+        print(f"{number} of {of} trials", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
+    parser.add_argument("--out", type=Path, default=Path("runs/feddro-theory"), help="where the results of the trials are kept")
+    parser.add_argument("--quick", action="store_true", help="few clients and short runs; everything goes to --out")
+    args = parser.parse_args()
+    clients, lengths, alone, horizons = ((2, 4, 8), (128, 256), (64, 128), {4: (64, 128)}) if args.quick else (
+        CLIENTS, LENGTHS, ALONE, HORIZONS)
+    parts = {regime: speedup(regime, clients, lengths, alone) for regime in REGIMES}
+    of_law = {k: law({k: of}) for k, of in horizons.items()}
+    every = [t for part in (*parts.values(), *of_law.values()) for t in part]
+    found = {str(t): r for t, r in study(work, every, args.out / "trials.jsonl", args.jobs, told)}
+    regimes = {regime: [(t, found[str(t)]) for t in part] for regime, part in parts.items()}
+    laws = {k: [(t, found[str(t)]) for t in part] for k, part in of_law.items()}
+    rows, lines = report(regimes, laws)
+    print("\n".join(lines))
+    where = args.out if args.quick else HERE
+    plot(regimes, laws, where / "laws.png")
+    record(where / "expected.json", rows, sum(r["seconds"] for r in found.values()) / 60 / args.jobs,
+           None if args.quick else "python experiments/feddro-theory/run.py")
+
+
+if __name__ == "__main__":
+    main()
