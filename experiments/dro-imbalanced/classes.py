@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import cache
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from rookery.run import run
 from rookery.schedules import Drop
 from rookery.study import Result, Trial
 
+Row = dict[str, float]
 CLIENTS, CLASSES, RARE, KEEP, HELD, BATCH, POINTS = 8, 10, range(5, 10), 0.1, 0.1, 16, 12
 # what each method has to choose besides the step size: λ, or the step size of the weights
 CHOICES: dict[str, tuple[float | None, ...]] = {
@@ -66,9 +68,9 @@ def accuracies(net: Model, x: torch.Tensor, rows: Any) -> dict[str, float]:
     """Of all rows; mean over the classes, over the rare ones, over the others; of the worst class."""
     hit = (net.predict(x, rows["inputs"], 500).argmax(1) == rows["labels"]).numpy()
     labels = rows["labels"].numpy()
-    each = np.array([hit[labels == c].mean() for c in range(CLASSES)])
-    return {"accuracy": float(hit.mean()), "balanced": float(each.mean()), "rare": float(each[RARE].mean()),
-            "common": float(each[: RARE[0]].mean()), "worst class": float(each.min())}
+    of = {c: float(hit[labels == c].mean()) for c in range(CLASSES) if (labels == c).any()}  # a small held-out part may lack a class
+    return {"accuracy": float(hit.mean()), "balanced": fmean(of.values()), "rare": fmean(of[c] for c in of if c in RARE),
+            "common": fmean(of[c] for c in of if c not in RARE), "worst class": min(of.values())}
 
 
 def work(trial: Trial) -> Result:
@@ -78,7 +80,7 @@ def work(trial: Trial) -> Result:
     if trial["alpha"] is None:
         site = iid(len(train), CLIENTS, seed)
     else:
-        site = dirichlet(train.fields["labels"], CLIENTS, trial["alpha"], seed, least=100)
+        site = dirichlet(train.fields["labels"], CLIENTS, trial["alpha"], seed, least=20)
     data, held = hold_out(Data.by_site(train.fields, site), HELD, seed)
     net = model(name, seed)
     problem, algorithm = method(trial, net)
@@ -106,9 +108,9 @@ def work(trial: Trial) -> Result:
             "seconds": time.process_time() - begun}
 
 
-def timed(algorithm: Any, fed: Federation, x: torch.Tensor, minutes: float, measure: Any) -> tuple[dict[str, float], list[dict[str, float]], bool]:
+def timed(algorithm: Any, fed: Federation, x: torch.Tensor, minutes: float, measure: Any) -> tuple[Row, list[Row], bool]:
     """Rounds until the process has worked for so many minutes; the clock of the wall would count what others do on the machine."""
-    state, rounds, spent, curve, diverged = algorithm.init(fed, x), 0, 0.0, list[dict[str, float]](), False
+    state, rounds, spent, curve, diverged = algorithm.init(fed, x), 0, 0.0, list[Row](), False
     marks = [minutes * 60 * (i + 1) / 4 for i in range(4)]
     while len(curve) < len(marks) and not diverged:
         begun = time.process_time()

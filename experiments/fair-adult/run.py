@@ -155,14 +155,14 @@ def main() -> None:
             print(f"no Adult, and a small generated table in its place: {error}")
     small = data != "adult"
     where, store = (args.out, args.out / "quick.jsonl") if small else (HERE, args.out / "trials.jsonl")
-    seeds, rhos, local = (range(2), (10.0,), (1, 4)) if small else (range(5), RHOS, LOCAL)
+    seeds, rhos, local = (range(TUNING, TUNING + 1), (10.0,), (1, 4)) if small else (range(5), RHOS, LOCAL)
 
     def of(settings: list[Trial], seeds: range = seeds, lrs: tuple[float, ...] = FAIR) -> Done:
-        return tuned(settings, (0.1, 0.3) if small else lrs, seeds, store, args.jobs)
+        return tuned(settings, (0.3,) if small else lrs, seeds, store, args.jobs)
 
-    tables_of = {"as published": of(published(data, *((16, 2) if small else (128, 32))), lrs=PUBLISHED),
-                 "frontier, sex": of(frontier(data, "sex", 32 if small else 512, rhos))}
-    for name, settings in local_steps(data, *((32, 4) if small else (512, 32)), local).items():
+    tables_of = {"as published": of(published(data, *((16, 4) if small else (128, 32))), lrs=PUBLISHED),
+                 "frontier, sex": of(frontier(data, "sex", 16 if small else 512, rhos))}
+    for name, settings in local_steps(data, *((16, 4) if small else (512, 32)), local).items():
         tables_of[name] = of(settings)
     if not small:
         tables_of["frontier, race"] = of(frontier(data, "race", 512, (1.0, 10.0, 100.0)), range(3))

@@ -73,6 +73,11 @@ def problem(replicas: int, sigma: float = 1.0, kink: float = 0.0, differ: bool =
     return Conditional(f, g, sampling=sampling, oracles={"gradient": gradient})
 
 
+def lost(x: Tensor) -> bool:
+    """Whether a replica has left ‖x − x*‖ < 1. F is flat far away, where ‖∇F‖ is small and nothing is solved."""
+    return bool((x.reshape(-1, len(STAR)) - torch.tensor(STAR)).norm(dim=1).max() >= 1)
+
+
 def exact(x: Tensor, kink: float = 0.0, differ: bool = False, s: float = 0.0) -> Tensor:
     """∇F of each replica; with s = σ²/m the mean of the estimates from m inner samples, bias included."""
     X = x.reshape(-1, len(STAR)).double()

@@ -43,13 +43,15 @@ def of_speedup(done: Done) -> tuple[list[dict[str, Any]], list[str]]:
             steps = ", ".join(f"{k}: {t:.0f}" for k, t in fit["steps"].items()) or "not reached"
             text = "–" if fit["slope"] is None else f"{fit['slope']:.3f} ± {fit['error']:.3f}"
             text += f" | {order[0]:.3f} ± {order[1]:.3f}"
+            gone = sum(not r["values"] for t, r in done if (t["regime"], t["method"]) == (regime, method))
+            steps += f" ({gone} of {sum((t['regime'], t['method']) == (regime, method) for t, _ in done)} runs lost)" if gone else ""
             lines.append(f"| {regime} | {about['level']} | {method} | {steps} | {text} | −1 and {THEORY[method][0]:.2f} |")
             law, of = regime in ("noise", "differ"), {"regime": regime}
             rows += [row(method, of, "slope of iterations over K", fit["slope"], fit["error"], speedup.REPLICAS, -1.0 if law else None),
                      row(method, of, "slope of stationarity over KT", *order, speedup.REPLICAS, THEORY[method][0] if law else None)]
             rows += [row(method, {**of, "clients": t["clients"], "length": t["length"]}, "stationarity", float(np.mean(r["values"])),
                          float(np.std(r["values"], ddof=1)), len(r["values"]))
-                     for t, r in done if (t["regime"], t["method"]) == (regime, method)]
+                     for t, r in done if (t["regime"], t["method"]) == (regime, method) and r["values"]]
     return rows, lines
 
 

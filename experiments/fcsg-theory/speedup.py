@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from cosine import STAR, exact, problem
+from cosine import STAR, exact, lost, problem
 
 from rookery import FCSG, FCSGM, AccFCSGM, Data, Federation
 from rookery.study import Done, Result, Trial, trials
@@ -47,7 +47,7 @@ def rule(method: str, T: float, K: int) -> dict[str, Any]:
 
 
 def work(trial: Trial) -> Result:
-    """One run of T iterations, all replicas: each one's mean of ‖∇F‖² over the points at which rounds begin."""
+    """One run of T iterations, all replicas: each one's mean of ‖∇F‖² over the points at which rounds begin; None where one is lost."""
     begun = time.perf_counter()
     method, regime = trial["method"], REGIMES[trial["regime"]]
     setting = rule(method, trial["length"] / trial["clients"], trial["clients"])
@@ -62,7 +62,10 @@ def work(trial: Trial) -> Result:
     for _ in range(rounds):
         total += exact(state.x, differ=differ).square().sum(-1)
         state = algorithm.round(fed, state)
-    return {"steps": rounds * algorithm.local_steps, "values": (total / rounds).tolist(), "seconds": time.perf_counter() - begun}
+        if lost(state.x):
+            break
+    values = None if lost(state.x) else (total / rounds).tolist()
+    return {"steps": rounds * algorithm.local_steps, "values": values, "seconds": time.perf_counter() - begun}
 
 
 def todo(clients: Sequence[int] = CLIENTS, lengths: Sequence[int] = (4096, 8192, 16384), seed: int = 0) -> list[Trial]:
@@ -76,11 +79,13 @@ def todo(clients: Sequence[int] = CLIENTS, lengths: Sequence[int] = (4096, 8192,
 
 
 def table(done: Done, regime: str, method: str) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """For each number of clients the iterations, and the values of all replicas (lengths × replicas)."""
+    """For each number of clients the iterations, and the values of all replicas (lengths × replicas), of runs that are not lost."""
     found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for clients in sorted({t["clients"] for t, _ in done if t["regime"] == regime}):
-        part = sorted((r["steps"], r["values"]) for t, r in done if (t["regime"], t["method"], t["clients"]) == (regime, method, clients))
-        found[clients] = np.array([s for s, _ in part]), np.array([v for _, v in part])
+        part = sorted((r["steps"], r["values"]) for t, r in done
+                      if (t["regime"], t["method"], t["clients"]) == (regime, method, clients) and r["values"])
+        if part:
+            found[clients] = np.array([s for s, _ in part]), np.array([v for _, v in part])
     return found
 
 

@@ -97,13 +97,14 @@ def plot(done: Done, path: Path) -> None:
         for method in METHODS:
             curves = np.asarray([r["x curve"] for t, r in done if (t["mode"], t["lam"], t["s"], t["method"]) == (mode, lam, s, method)])
             if len(curves):
-                axis.semilogy(np.exp(np.log(np.maximum(curves, 1e-35)).mean(0)), label=method, lw=1.8)
+                middle = np.exp(np.log(np.maximum(curves, 1e-35)).mean(0))
+                axis.semilogy(middle, label=method, lw=1.8, ls="--" if method == "LFedNest" else "-")
         axis.axhline(GOAL, color="grey", lw=0.7, ls=":")
         axis.set(title=f"{mode}, λ = {lam:g}, s = {s:g}", xlabel="round")
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("‖x − x*‖²")
-    axes[0].legend(frameon=False, fontsize=8)
+    axes[3].legend(frameon=False, fontsize=9, loc="center")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 
