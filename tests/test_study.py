@@ -61,8 +61,7 @@ def test_the_paired_test_is_scipys() -> None:
     ours, theirs = paired(a.tolist(), b.tolist()), stats.ttest_rel(a, b)
     interval = theirs.confidence_interval(0.95)
     np.testing.assert_allclose(ours, [(a - b).mean(), interval.low, interval.high, theirs.pvalue], rtol=1e-12)
-    assert paired([1.0, 2.0], [1.0, 2.0]).p == 1.0
-    assert paired([1.0, 2.0], [0.0, 1.0]).p == 0.0
+    assert np.isnan(paired([0.3, 0.4], [0.2, 0.3]).p)  # equal differences, which rounding must not make significant
     with pytest.raises(StudyError, match="same seeds of both"):
         paired([1.0], [2.0])
 

@@ -160,7 +160,7 @@ def main() -> None:
     def of(settings: list[Trial], seeds: range = seeds, lrs: tuple[float, ...] = FAIR) -> Done:
         return tuned(settings, (0.3,) if small else lrs, seeds, store, args.jobs)
 
-    tables_of = {"as published": of(published(data, *((16, 4) if small else (128, 32))), lrs=PUBLISHED),
+    tables_of = {"as published": of(published(data, *((16, 1) if small else (128, 32))), lrs=PUBLISHED),
                  "frontier, sex": of(frontier(data, "sex", 16 if small else 512, rhos))}
     for name, settings in local_steps(data, *((16, 4) if small else (512, 32)), local).items():
         tables_of[name] = of(settings)

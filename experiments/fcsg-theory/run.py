@@ -41,8 +41,7 @@ def of_speedup(done: Done) -> tuple[list[dict[str, Any]], list[str]]:
             found = speedup.table(done, regime, method)
             fit, order = speedup.fitted(found, about["level"]), speedup.order(found)
             steps = ", ".join(f"{k}: {t:.0f}" for k, t in fit["steps"].items()) or "not reached"
-            text = "–" if fit["slope"] is None else f"{fit['slope']:.3f} ± {fit['error']:.3f}"
-            text += f" | {order[0]:.3f} ± {order[1]:.3f}"
+            text = " | ".join("–" if a is None else f"{a:.3f} ± {b:.3f}" for a, b in ((fit["slope"], fit["error"]), order))
             gone = sum(not r["values"] for t, r in done if (t["regime"], t["method"]) == (regime, method))
             steps += f" ({gone} of {sum((t['regime'], t['method']) == (regime, method) for t, _ in done)} runs lost)" if gone else ""
             lines.append(f"| {regime} | {about['level']} | {method} | {steps} | {text} | −1 and {THEORY[method][0]:.2f} |")
@@ -100,10 +99,11 @@ def plot(done: Done, table: list[dict[str, Any]], path: Path) -> None:
     left.set(xlabel="clients K", ylabel="iterations at a client", title="until the mean of ‖∇F‖² is at the level")
     middle.set(xlabel="K·T", ylabel="mean of ‖∇F‖² over the run", title="noise, and bias (m = 1)")
     right.set(xlabel="ε", ylabel="samples", title="samples until the mean of ‖∇F‖² is ε², tuned")
-    for ax in (left, middle, right):
+    left.set_ylim(bottom=4)
+    for ax, place in ((left, "lower left"), (middle, "center right"), (right, "upper right")):
         ax.grid(alpha=0.3, which="both")
         if ax.has_data():
-            ax.legend(fontsize=7)
+            ax.legend(fontsize=7, loc=place)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 

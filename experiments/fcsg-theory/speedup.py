@@ -120,10 +120,12 @@ def fitted(found: dict[int, tuple[np.ndarray, np.ndarray]], level: float, resamp
     return {"steps": dict(zip(clients, times, strict=True)), "slope": slope(clients, times), "error": float(np.std(slopes, ddof=1))}
 
 
-def order(found: dict[int, tuple[np.ndarray, np.ndarray]], resamples: int = 400) -> tuple[float, float]:
+def order(found: dict[int, tuple[np.ndarray, np.ndarray]], resamples: int = 400) -> tuple[float, float] | tuple[None, None]:
     """The slope of the mean of ‖∇F‖² over K·T, all numbers of clients and all lengths together, with its standard error."""
     r = np.random.default_rng(0)
     products = [float(k * t) for k, (steps, _) in found.items() for t in steps]
+    if len(products) < 3:
+        return None, None
 
     def once(choose: Any) -> float:
         return slope(products, [float(mean) for _, values in found.values() for mean in choose(values).mean(1)])

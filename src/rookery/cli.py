@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from itertools import groupby
+from math import isnan
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,12 +44,13 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
         set: Sets = None,
         out: Annotated[Path | None, typer.Option("--out", help="the run's folder; default runs/NAME-OF-FILE")] = None,
         resume: Annotated[bool, typer.Option("--resume", help="go on with the run in that folder")] = False,
-        minutes: Annotated[float | None, typer.Option("--minutes", help="stop after so long; --resume goes on")] = None,
+        minutes: Annotated[float | None, typer.Option("--minutes", help="stop after so long; --resume goes on for as long again")] = None,
+        label: Annotated[str, typer.Option("--label", help="what reports call it; default: the folder's name")] = "",
         track: Annotated[list[str] | None, typer.Option("--track", help="tensorboard or mlflow; needs the extra tracking")] = None) -> None:
     """Train as a file describes; history, checkpoints and predictions go to the run's folder."""
     config = read(file, set or ())
     folder = out or Path("runs") / file.stem
-    job = assemble(config)
+    job = assemble(config, folder)
     sizes = job.fed.data.sizes
     console.print(f"{config.algorithm.title} on {config.objective.name} of {config.data.source}: {len(sizes)} sites of "
                   f"{sizes.min()}–{sizes.max()} rows, {job.model.size} parameters, engine {job.fed.engine.name}")
@@ -57,19 +59,19 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
                    TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
     with bar:
         task = bar.add_task("run", total=config.run.rounds, score="")
-        result = job.run(folder, file.stem, resume, minutes, callbacks=[
+        result = job.run(folder, label or folder.name, resume, minutes, callbacks=[
             lambda row: bar.update(task, completed=row["round"], score=f"accuracy {row['test accuracy']:.3f}"), *trackers])
     if result.history:
         last = result.history[-1]
         names = [name.removeprefix("test ") for name in last if name.startswith("test ")]
-        table = Table("", *names, title=f"after {result.rounds} rounds ({result.reason})")
+        table = Table("", *names, title=f"after {last['round']:.0f} rounds ({result.reason})")
         for part in ("validation", "test"):
             table.add_row(part, *(f"{last[f'{part} {name}']:.4f}" if f"{part} {name}" in last else "–" for name in names))
         console.print(table)
     account = job.fed.ledger["train"]
     megabytes = (account.bytes_up + account.bytes_down) / 1e6
     console.print(f"{account.exchanges} exchanges, {megabytes:.2f} MB, {account.samples} samples; see {folder}, "
-                  f"or write a page about it: rookery report {folder}")
+                  f"or write a page about it: rookery report {folder}", markup=False)
     if result.reason == "diverged":
         errors.print(f"diverged: {result.trouble}; the last good state is in {folder / 'state.ckpt'}", style="red", markup=False)
         raise typer.Exit(DIVERGED)
@@ -94,9 +96,17 @@ def compare(files: Annotated[list[Path], typer.Argument(help="descriptions; the 
         raise ConfigError(f"files are told apart by their names without ending, but two are called {max(labels, key=labels.count)!r}")
     trees = {file.stem: read_tree(file, set or ()) for file in files}
     tried = dict(_choice(text) for text in grid or ())
-    with _bar("runs") as told:
-        entries = compare_all(trees, seeds, out, tried, by, tuning_seeds, jobs, told)
+    try:
+        with _bar("runs") as told:
+            entries = compare_all(trees, seeds, out, tried, by, tuning_seeds, jobs, told)
+    except KeyboardInterrupt:
+        errors.print(f"interrupted; the same command goes on with what is in {out}", markup=False)
+        raise typer.Exit(INTERRUPTED) from None
     console.print(_comparison(entries, seeds))
+    for entry in entries:
+        for key, value in entry.chosen.items():
+            if len(tried[key]) > 2 and value in (tried[key][0], tried[key][-1]):
+                console.print(f"{entry.label} chose {key} = {value}, at the edge of the grid: a wider one may suit it better", markup=False)
     _page([out / label / f"seed-{seed}" for label in labels for seed in range(seeds)], out / "report.html", title, intro)
     if any("diverged" in entry.ends for entry in entries):
         raise typer.Exit(DIVERGED)
@@ -106,6 +116,8 @@ def _choice(text: str) -> tuple[str, list[Any]]:
     key, equals, values = text.partition("=")
     if not equals or "." not in key:
         raise ConfigError(f"a grid reads section.key=v1,v2,…, as in algorithm.lr=0.1,0.3; got {text!r}")
+    if key.strip() == "federation.seed" or not values.strip():
+        raise ConfigError(f"a grid has values to choose from, and seeds are not chosen; got {text!r}")
     try:
         return key.strip(), list(tomllib.loads(f"v = [{values}]")["v"])
     except tomllib.TOMLDecodeError:
@@ -116,21 +128,23 @@ def _comparison(entries: list[Entry], seeds: int) -> Table:
     metrics = list(dict.fromkeys(name for entry in entries for name in entry.spreads))
     tuned = any(entry.chosen for entry in entries)
     table = Table("", *(["chosen"] if tuned else []), *(name.removeprefix("test ") for name in metrics),
-                  title=f"test rows, mean ± standard deviation over {seeds} seeds; p: paired t-test against {entries[0].label}")
+                  title=f"test rows, mean ± standard deviation over {seeds} seeds; p: paired t-test against {entries[0].label}"
+                  if seeds > 1 else "test rows, one seed: nothing can be said about spread")
     leaders = {}
     for name in metrics:
-        found = {entry.label: entry.spreads[name].mean for entry in entries if name in entry.spreads}
-        leaders[name] = (max if larger_is_better(name) else min)(found, key=lambda label: found[label])
+        found = {entry.label: entry.spreads[name].mean for entry in entries if name in entry.spreads and "diverged" not in entry.ends}
+        leaders[name] = (max if larger_is_better(name) else min)(found, key=lambda label: found[label]) if found else None
     for entry in entries:
         cells = []
         for name in metrics:
             cell = str(entry.spreads[name]) if name in entry.spreads else "–"
-            p = f"  p {entry.against_first[name].p:.2g}" if name in entry.against_first else ""
+            test = entry.against_first.get(name)
+            p = "" if test is None else "  p –" if isnan(test.p) else f"  p {test.p:.2g}"
             cells.append(f"[bold]{cell}[/bold]{p}" if leaders[name] == entry.label else cell + p)
         chosen = ", ".join(f"{key.partition('.')[2]} {value:g}" if isinstance(value, float) else f"{key.partition('.')[2]} {value}"
                            for key, value in entry.chosen.items())
         ends = "".join(f" ({number} {reason})" for reason, number in entry.ends.items() if reason != "rounds")
-        table.add_row(entry.label + ends, *([chosen] if tuned else []), *cells)
+        table.add_row(_escaped(entry.label + ends), *([chosen] if tuned else []), *cells)
     return table
 
 
@@ -145,7 +159,7 @@ def report(folders: Annotated[list[Path], typer.Argument(help="run folders; runs
 
 def _page(folders: list[Path], out: Path, title: str, intro: str) -> None:
     words = {name: text for name, text in (("title", title), ("intro", intro)) if text}
-    console.print(f"the page: {reports.write([reports.load(folder) for folder in folders], out, **words)}")
+    console.print(f"the page: {reports.write([reports.load(folder) for folder in folders], out, **words)}", markup=False)
 
 
 @app.command(name="list")
@@ -206,6 +220,6 @@ def main() -> None:
     """Errors on purpose become one sentence; anything else is a fault and shows its trace."""
     try:
         app()
-    except RookeryError as error:
+    except (RookeryError, OSError) as error:  # a full disk, a folder that cannot be written
         errors.print(f"rookery: {error}", style="red", markup=False, soft_wrap=True)
         sys.exit(WRONG)

@@ -64,9 +64,12 @@ class Client:
         self.requests.append(request)
         first = next(iter((batch.inner or batch).fields.values()))
         number = first.shape[0] * (first.shape[1] if batch.inner is not None else 1)
-        if number < self._setting.min_batch:
+        rows = next(iter(batch.fields.values())).shape[0] if batch.fields else number
+        if rows < self._setting.min_batch:
             raise DataError(f"this federation draws no batch of fewer than min_batch={self._setting.min_batch} samples, because what is "
-                            f"computed from few can give them away; a batch of {number} was drawn: raise batch, or merge small clients")
+                            f"computed from few can give them away; a batch of {rows} was drawn: raise batch, or merge small clients")
+        if getattr(self.problem.sampling, "together", False):  # one set of inner samples beside the outer ones, not one for each
+            number += rows
         self.samples.append(number)
         return batch
 

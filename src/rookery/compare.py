@@ -7,16 +7,22 @@ import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from .config import describe, parse
-from .errors import ConfigError
+from .data.folder import locate
+from .errors import ConfigError, NonFinite
 from .job import assemble
+from .parts import DataPart
+from .run import Run
 from .study import Done, Paired, Result, Spread, Trial, best, groups, paired, spread, study, trials
 
 Told = Callable[[int, int], None]
 Tree = dict[str, dict[str, Any]]
+TUNING = 10**6  # the first seed for tuning, beyond those that are compared
 SMALLER = ("loss", "gap")  # the last word of metrics that are better when they are smaller
 
 
@@ -50,20 +56,24 @@ def compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mappi
         raise ConfigError(f"seeds must be at least 1; got {seeds}")
     if not by.startswith("validation "):
         raise ConfigError(f'by is a metric of the validation rows, such as "validation AP"; got {by!r}')
-    for tree in descriptions.values():
-        parse(tree)  # mistakes come out before hours of work
-    tried = _tune(descriptions, grid or {}, by, range(seeds, seeds + tuning_seeds), folder, jobs, told)
+    if tuning_seeds < 1:
+        raise ConfigError(f"a choice from a grid needs at least one tuning seed; got {tuning_seeds}")
+    for label, tree in descriptions.items():  # mistakes come out before hours of work
+        for values in trials(**(grid or {})):
+            _with(tree, values, label)
+    tried = _tune(descriptions, grid or {}, by, range(TUNING, TUNING + tuning_seeds), folder, jobs, told)
     wanted = best(tried, ["label"], by, larger_is_better(by)) if tried else {}
     todo = []
     for label, tree in descriptions.items():
         chosen = dict(wanted[(label,)]["values"]) if tried else {}
-        scores = [{"values": dict(trial["values"]), "seed": trial["seed"], "score": result.get(by)}
-                  for trial, result in tried if trial["label"] == label]
+        scores = [{"values": dict(values), "score": _mean(results, by)}
+                  for (name, values), results in groups(tried, "label", "values").items() if name == label]
         told_of = {"metric": by, "chosen": chosen, "tried": scores}
         for seed in range(seeds):
-            todo.append({"label": label, "tree": _with(tree, {**chosen, "federation.seed": seed}), "seed": seed,
-                         "folder": str(folder / label / f"seed-{seed}"), **({"tuning": told_of} if tried else {})})
-    done = study(_train, todo, folder / "runs.jsonl", jobs, told)
+            todo.append({"label": label, "tree": _with(tree, {**chosen, "federation.seed": seed}, label), "seed": seed,
+                         "data": _digest(parse(tree).data), "folder": str(folder / label / f"seed-{seed}"),
+                         **({"tuning": told_of} if tried else {})})
+    done = study(_train, todo, folder / "runs.jsonl", jobs, told, _there)
     return _entries(done, wanted, bool(tried))
 
 
@@ -72,42 +82,91 @@ def _tune(descriptions: dict[str, Tree], grid: Mapping[str, Sequence[Any]], by: 
     combinations = [[list(item) for item in values.items()] for values in trials(**grid)] if grid else []
     if not combinations:
         return []
-    todo = [{"label": label, "values": values, "seed": seed, "tree": _with(tree, {**dict(values), "federation.seed": seed})}
+    todo = [{"label": label, "values": values, "seed": seed, "tree": _with(tree, {**dict(values), "federation.seed": seed}, label),
+             "data": _digest(parse(tree).data)}
             for label, tree in descriptions.items() for values in combinations for seed in seeds]
     done = study(_try, todo, folder / "tuning.jsonl", jobs, told)
-    if all(by not in result for _, result in done):
-        known = sorted({name for _, result in done for name in result if name.startswith("validation ")})
-        raise ConfigError(f"no run gave {by!r}; the metrics of the validation rows are {', '.join(known) or 'none: all diverged'}")
+    for label in descriptions:
+        own = [result for trial, result in done if trial["label"] == label]
+        if all(by not in result for result in own):
+            known = sorted({name for result in own for name in result if name.startswith("validation ")})
+            raise ConfigError(f"no run of {label} gave {by!r}; its metrics of the validation rows are "
+                              f"{', '.join(known) or 'none: every run diverged'}")
     # for `best`: what belongs to one choice is its label and values
     return [({name: trial[name] for name in ("label", "values", "seed")}, result) for trial, result in done]
 
 
-def _with(tree: Tree, values: dict[str, Any]) -> Tree:
+def _with(tree: Tree, values: dict[str, Any], label: str) -> Tree:
     """A description with other values of some entries, written out in full."""
     changed = {section: dict(table) for section, table in tree.items()}
     for key, value in values.items():
         section, _, entry = key.partition(".")
         changed.setdefault(section, {})[entry] = value
-    return describe(parse(changed))
+    try:
+        return describe(parse(changed))
+    except ConfigError as error:
+        raise ConfigError(f"{label}: {error}") from None
+
+
+def _digest(data: DataPart) -> str:
+    """What one's own data files hold: another file of the same name is another trial. Empty for data sets, which do not change."""
+    found = blake2b(digest_size=16)
+    for name in filter(None, (data.csv, data.npz, data.test, data.images)):
+        path = locate(name)
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            found.update(f"{file} {file.stat().st_size}".encode() if path.is_dir() else file.read_bytes())
+    return found.hexdigest() if data.name is None else ""
+
+
+def _there(trial: Trial) -> bool:
+    """Whether the trial's folder holds its run, to the end."""
+    folder = Path(trial["folder"])
+    return _mark(folder) == trial and (folder / "about.json").exists()
+
+
+def _mark(folder: Path) -> Any:
+    """The trial that a folder is of; None where it is of none, or was cut off while it was named."""
+    try:
+        return json.loads((folder / "trial.json").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _mean(results: Sequence[Result], metric: str) -> float | None:
+    values = [result[metric] for result in results if metric in result]
+    return fmean(values) if len(values) == len(results) else None
 
 
 def _try(trial: Trial) -> Result:
     """One set of values: its last scores."""
-    result = assemble(parse(trial["tree"])).run(None, trial["label"])
+    try:
+        result = _whole(assemble(parse(trial["tree"])).run(None, trial["label"]))
+    except NonFinite:  # in the warm-up
+        return {}
     return {} if result.reason == "diverged" else _finite(result.history[-1])
 
 
 def _train(trial: Trial) -> Result:
     """One run into its folder; a folder of another trial makes way, one that was cut off goes on."""
     folder = Path(trial["folder"])
-    mark = folder / "trial.json"
-    if mark.exists() and json.loads(mark.read_text()) != trial:
+    if folder.exists() and _mark(folder) != trial:
+        if not (folder / "trial.json").exists() and any(file.name != "trial.part" for file in folder.iterdir()):
+            raise ConfigError(f"{folder} holds something else than a run of a comparison; take another --out")
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    mark.write_text(json.dumps(trial))
+    aside = folder / "trial.part"
+    aside.write_text(json.dumps(trial))
+    aside.replace(folder / "trial.json")
     about = {"tuning": trial["tuning"]} if "tuning" in trial else {}
-    result = assemble(parse(trial["tree"])).run(folder, trial["label"], resume=True, about=about)
+    result = _whole(assemble(parse(trial["tree"]), folder).run(folder, trial["label"], resume=True, about=about))
     return {"reason": result.reason, **_finite(result.history[-1])}
+
+
+def _whole(result: Run) -> Run:
+    """A run that Ctrl-C ended is no result."""
+    if result.reason == "interrupted":
+        raise KeyboardInterrupt
+    return result
 
 
 def _finite(row: dict[str, float]) -> Result:

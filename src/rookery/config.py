@@ -63,6 +63,8 @@ def read_tree(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]
         tree = tomllib.loads(path.read_text())
     except FileNotFoundError:
         raise ConfigError(f"there is no file {path}") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
     for override in overrides:
@@ -200,4 +202,5 @@ def _override(tree: dict[str, Any], override: str) -> None:
         parsed = tomllib.loads(f"v = {value.strip()}")["v"]
     except tomllib.TOMLDecodeError:
         parsed = value.strip()  # a bare word is a text
-    tree.setdefault(section, {})[entry] = parsed
+    if isinstance(tree.setdefault(section, {}), dict):  # what else it is, `parse` will refuse
+        tree[section][entry] = parsed

@@ -28,7 +28,10 @@ class UploadError(RookeryError):
 
     def __init__(self, client: str, message: str) -> None:
         super().__init__(f"client {client!r}: {message}")
-        self.client = client
+        self.client, self.message = client, message
+
+    def __reduce__(self) -> tuple[type[UploadError], tuple[str, str]]:
+        return type(self), (self.client, self.message)
 
 
 class NonFinite(UploadError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,10 +22,11 @@ from .config import Config, describe
 from .data import Data
 from .data.sets import Table
 from .data.split import hold_out
-from .errors import ConfigError
+from .engines import Wire
+from .errors import CheckpointError, ConfigError
 from .fed import Federation
 from .objectives.dro import Exponential, dro_report
-from .run import Callback, Metrics, Run, run
+from .run import Callback, Metrics, Run, refuse_taken, run
 from .study import machine
 from .vector import Model
 
@@ -69,9 +71,20 @@ class Job:
         part, before = self.config.run, self.config.warm_up.rounds
         if before > part.rounds:
             raise ConfigError(f"warm_up.rounds is {before}, but the run has {part.rounds} rounds in all: raise run.rounds")
-        result = run(self.config.algorithm, self.fed, self.start(), part.rounds - before, self.scores, part.every, folder=folder,
-                     resume=resume, save_every=part.save_every, minutes=part.minutes if minutes is None else minutes, callbacks=callbacks,
-                     output=part.output, before=before)
+        if folder is not None:
+            self._claim(folder, resume)
+        clock, minutes = time.perf_counter(), part.minutes if minutes is None else minutes
+        state = self.start()
+        spent = time.perf_counter() - clock if before else 0.0
+        result = run(self.config.algorithm, self.fed, state, part.rounds - before, self.scores, part.every, folder=folder, resume=resume,
+                     save_every=part.save_every, minutes=None if minutes is None else max(0.0, minutes - spent / 60), callbacks=callbacks,
+                     output=part.output, before=before, spent=spent)
+        if result.output is not None:  # the last row is then about the iterate that was drawn
+            row = result.history[-1] | self.scores(result.state._replace(x=result.output))
+            result.history.append(row)
+            if folder is not None:
+                with (folder / "history.jsonl").open("a") as file:
+                    file.write(json.dumps(row) + "\n")
         if folder is None:
             return result
         x = result.state.x if result.output is None else result.output
@@ -82,10 +95,25 @@ class Job:
         told = {"label": label, "title": f"{self.config.objective.name} by {self.config.algorithm.title}",
                 "seed": self.config.federation.seed, "command": " ".join(["rookery", *sys.argv[1:]]), "config": describe(self.config),
                 "versions": versions, "machine": machine(), "engine": self.fed.engine.name, "reason": result.reason,
-                "trouble": result.trouble, "rounds": result.rounds, "seconds": result.seconds, "ledger": self.fed.ledger.to_json(),
+                "trouble": result.trouble, "iterate": "last" if result.output is None else "uniform",
+                "rounds": before + result.rounds, "seconds": result.seconds, "ledger": self.fed.ledger.to_json(),
                 "sites": self.sites(x), "traffic": [asdict(line) for line in result.traffic], **(about or {})}
         (folder / "about.json").write_text(json.dumps(told, indent=1))
         return result
+
+    def _claim(self, folder: Path, resume: bool) -> None:
+        """Refuse a folder that holds another run, before any work is done."""
+        kept = folder / "description.json"
+        own = describe(self.config)
+        own["run"] = {name: value for name, value in own.get("run", {}).items() if name == "output"}  # a run may go on for longer
+        if not resume:
+            refuse_taken(folder)
+        elif kept.exists() and json.loads(kept.read_text()) != json.loads(json.dumps(own)):
+            raise CheckpointError(f"{folder} holds a run of another description; resume it as {kept} says, or take another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        aside = kept.with_suffix(".part")
+        aside.write_text(json.dumps(own))
+        aside.replace(kept)
 
     def sites(self, x: Tensor) -> list[dict[str, Any]]:
         """Every site's rows, and its scores on those it held out; a site that held out none has no scores."""
@@ -101,18 +129,19 @@ class Job:
         return table
 
 
-def assemble(config: Config) -> Job:
-    """Read the data, spread it over sites, build the model and the problem."""
+def assemble(config: Config, folder: Path | None = None) -> Job:
+    """Read the data, spread it over sites, build the model and the problem. The folder is where sites on a wire keep their state."""
     part, seed = config.federation, config.federation.seed
     train, classes, test = config.data.read(seed)
     site = config.sites.spread(train, classes, seed)
     data = Data.by_site({name: field for name, field in train.fields.items() if name != "site"}, site.tolist())
-    data, held = hold_out(data, config.data.validation, seed)
+    data, held = hold_out(data, config.data.validation, seed, groups="group" if "group" in data.fields else None)
     if part.participate is not None and part.participate > len(data.names):
         raise ConfigError(f"federation.participate is {part.participate}, but there are {len(data.names)} sites")
+    engine = Wire(folder / "sites") if part.engine == "wire" and folder is not None else part.engine
     torch.manual_seed(seed)
     model = Model(config.model.net(tuple(train.fields["inputs"].shape[1:]), len(train.classes)))
-    fed = Federation(config.objective.problem(model, train), data, engine=part.engine, weights=part.weigh(data),
+    fed = Federation(config.objective.problem(model, train), data, engine=engine, weights=part.weigh(data),
                      participate=part.participate, min_batch=part.min_batch, seed=seed)
     x0 = torch.cat([model.vector(), torch.zeros(config.objective.extra)])
     return Job(config, fed, model, x0, held, test)

@@ -30,7 +30,7 @@ class DataPart:
 
     label, site, group: columns of your own table; no `group` (the patient) has rows in both training and test part
     keep, drop:         columns to keep as fields as well (a protected attribute), and to leave out
-    test, test_share:   a file of test rows, or the share of rows that become them
+    test, test_share:   a file of test rows, or the share of rows that become them; which ones depends on `split_seed` alone
     positive:           classes that become label 1, all others 0
     keep_positives, positive_share, long_tail, minority with minority_keep: make training classes rare
     validation:         the share of its rows that each site holds out
@@ -47,6 +47,7 @@ class DataPart:
     drop: tuple[str, ...] = ()
     test: str | None = None
     test_share: float | None = None
+    split_seed: int = 0
     size: int | None = None
     positive: tuple[int | str, ...] = ()
     keep_positives: float | None = None
@@ -69,8 +70,9 @@ class DataPart:
             raise ConfigError("keep and drop name columns of a csv file; an npz file has the arrays you put into it")
         if self.size is not None and self.images is None:
             raise ConfigError("size is the height and width that pictures are brought to; it goes with images")
-        if (self.keep_positives is None) + (self.positive_share is None) == 0:
-            raise ConfigError("keep_positives and positive_share both thin out the positives; keep one of them")
+        thinned = [k for k in ("keep_positives", "positive_share", "long_tail", "minority") if getattr(self, k)]
+        if len(thinned) > 1:
+            raise ConfigError(f"{thinned[0]} and {thinned[1]} both make classes rare; keep one of them")
         if bool(self.minority) != (self.minority_keep is not None):
             raise ConfigError("minority = [classes] and minority_keep = share go together")
 
@@ -81,19 +83,25 @@ class DataPart:
 
     def read(self, seed: int) -> tuple[Table, NDArray[np.int64], Table]:
         """Training rows, the class that each of them had at first, and test rows."""
-        train, test = self._tables(seed)
+        train, test = self._tables()
         if train.fields["labels"].dim() != 1:
             raise ConfigError(f"{self.source!r} has several labels a row; a run from a file needs one")
-        classes = train.fields["labels"].numpy()
+        classes, number = train.fields["labels"].numpy(), len(train.classes)
+        if number < 2:
+            raise ConfigError(f"there must be two classes at least; all rows of {self.source!r} have the label {train.classes[0]!r}")
+        if self.csv is not None and number > max(20, len(train) / 5):
+            raise ConfigError(f"a label is one of some classes, but {self.label!r} has {number} different values in {len(train)} rows: "
+                              "bin them, or name another column")
         if self.positive:
-            train, test = train.binary(self.positive), test.binary(self.positive)
+            places = [self._class(train, one) for one in self.positive]
+            train, test = train.binary(places), test.binary(places)
         for keep in self._thinning(train, seed):
             train, classes = train.take(keep), classes[keep]
         return train, classes, test
 
-    def _tables(self, seed: int) -> tuple[Table, Table]:
+    def _tables(self) -> tuple[Table, Table]:
         share: dict[str, Any] = {} if self.test_share is None else {"test_share": self.test_share}
-        options: dict[str, Any] = {**share, "seed": seed}
+        options: dict[str, Any] = {**share, "seed": self.split_seed}
         columns = {"site": self.site, "group": self.group, "test": self.test}
         if self.csv is not None:
             assert self.label is not None
@@ -103,7 +111,7 @@ class DataPart:
         if self.images is not None:
             return read_images(self.images, self.size, **options)
         assert self.name is not None
-        return load(self.name, **share)
+        return load(self.name, **(options if self.split_seed else share))
 
     def _thinning(self, train: Table, seed: int) -> list[NDArray[np.bool_]]:
         labels = train.fields["labels"].numpy()
@@ -117,11 +125,12 @@ class DataPart:
         return []
 
     def _class(self, train: Table, one: int | str) -> int:
-        if isinstance(one, int):
-            return one
-        if one not in train.classes:
-            raise ConfigError(f"data.minority names {one!r}; the classes are {', '.join(train.classes)}")
-        return train.classes.index(one)
+        """The place of a class: by its name, which may be a number, or else by its place."""
+        if str(one) in train.classes:
+            return train.classes.index(str(one))
+        if isinstance(one, str) or not 0 <= one < len(train.classes):
+            raise ConfigError(f"{one!r} is not a class of {self.source!r}; the classes are {', '.join(train.classes)}")
+        return one
 
 
 @dataclass(frozen=True)
@@ -160,6 +169,10 @@ class ModelPart:
     name: Literal["linear", "mlp", "small_cnn", "lenet", "conv4", "resnet20", "densenet121"] = "mlp"
     hidden: tuple[int, ...] = (32,)
 
+    def __post_init__(self) -> None:
+        if any(width < 1 for width in self.hidden):
+            raise ConfigError(f"hidden layers have at least one unit; got {list(self.hidden)}")
+
     def net(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         flat = prod(shape)
         match self.name:
@@ -190,8 +203,12 @@ class FederationPart:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**32:  # what NumPy and scikit-learn take
             raise ConfigError(f"seed must be a whole number from 0 to 2**32 - 1; got {self.seed}")
+        if self.min_batch < 1:
+            raise ConfigError(f"min_batch must be at least 1; got {self.min_batch}")
 
     def weigh(self, data: Data) -> str | list[float]:
+        if self.weights == "positives" and int(data.fields["labels"].max()) > 1:
+            raise ConfigError("federation.weights = \"positives\" needs two classes: name the positive ones in [data] positive = [\"…\"]")
         return self.weights if self.weights != "positives" else [float(n) for n in positive_counts(data)]
 
 
@@ -208,15 +225,16 @@ class WarmUpPart:
     batch: int | None = None
 
     def __post_init__(self) -> None:
-        if self.rounds < 0:
-            raise ConfigError(f"rounds must not be negative; got {self.rounds}")
+        if self.rounds < 0 or not self.lr > 0:
+            raise ConfigError(f"rounds must not be negative, and lr must be positive; got {self.rounds} and {self.lr}")
 
     def from_there(self, fed: Federation, model: Model, x: Tensor) -> Tensor:
         """The starting point of the objective; what it cost is in the federation's ledger."""
         if self.rounds == 0:
             return x
+        # another seed than that of the run, which would draw the same rows and cohorts once more
         first = Federation(balanced_cross_entropy(model), fed.data, engine=fed.engine.name.partition(":")[0], weights="samples",
-                           participate=fed.participate, min_batch=fed.setting.min_batch, seed=fed.setting.seed)
+                           participate=fed.participate, min_batch=fed.setting.min_batch, seed=fed.setting.seed + 2**32)
         first.problem.prepare(first, x)
         algorithm = FedAvg(self.lr, self.local_steps, self.batch)
         state = algorithm.init(first, x)
@@ -235,3 +253,7 @@ class RunPart:
     minutes: float | None = None
     save_every: int | None = None
     output: Literal["last", "uniform"] = "last"
+
+    def __post_init__(self) -> None:
+        if self.rounds < 0 or (self.minutes is not None and self.minutes < 0):
+            raise ConfigError(f"rounds and minutes must not be negative; got {self.rounds} and {self.minutes}")

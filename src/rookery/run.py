@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -25,6 +25,7 @@ from .ledger import Line
 
 Metrics = dict[str, float]
 Reason = Literal["rounds", "minutes", "early stop", "diverged", "interrupted"]
+CHECKPOINT = "state.ckpt"
 SHARE = 0.1  # of a run's time that evaluation may take, where nobody says how often to evaluate
 
 
@@ -73,37 +74,38 @@ Callback = Callable[[Metrics], None]
 def run(algorithm: Algorithm, fed: Federation, state: Any, rounds: int, evaluate: Callable[[Any], Metrics] | None = None,
         every: int | None = None, *, folder: Path | str | None = None, resume: bool = False, save_every: int | None = None,
         minutes: float | None = None, stop: EarlyStop | None = None, callbacks: Sequence[Callback] = (),
-        output: Literal["last", "uniform"] = "last", before: int = 0) -> Run:
+        output: Literal["last", "uniform"] = "last", before: int = 0, spent: float = 0.0) -> Run:
     """Run up to `rounds` rounds from `state`; evaluate before the first, after every `every`-th and after the last.
 
     every:      None chooses so that evaluation takes about a tenth of the time, once, from the first round and evaluation
     folder:     where `history.jsonl` and `state.ckpt` go; the checkpoint holds all that is needed to go on
     resume:     go on from the folder's checkpoint, if there is one, bit for bit
     save_every: rounds between checkpoints (default: at evaluations); the end is always saved
-    minutes:    a budget; the run can be resumed after it
+    minutes:    a budget of this call; the run can be resumed after it
     stop:       early stopping
     callbacks:  called with each row of history
     output:     "uniform" keeps the iterate that the theorems speak of as well, `Run.output`: the mean of the clients' points after t
-                steps, t drawn uniformly before the run; within a round that takes one extra average, booked under the phase `output`
-    before:     rounds made already, by a warm-up; rows of history count from there
+                steps, t drawn uniformly before the run; within a round that takes one extra average, booked under the phase `output`.
+                Where an algorithm's x is not such a mean, or its local work is in epochs, t counts rounds
+    before, spent: rounds made already, by a warm-up, and their seconds; rows of history count from there
 
-    A row has the metrics with the round, and the exchanges, bytes, samples and seconds of training so far. Evaluation is booked
+    A row has the metrics with the round, and the exchanges, bytes, samples and seconds of training alone so far. Evaluation is booked
     under its own phase and does not change the training. A client's non-finite upload ends the run as "diverged", with the last
     good state; Ctrl-C ends it after the round as "interrupted".
     """
     if rounds < 0 or (every is not None and every < 1) or (save_every is not None and save_every < 1):
         raise AlgorithmError(f"rounds must not be negative, every and save_every at least 1; got {rounds}, {every} and {save_every}")
-    result = Run(state, every=every)
+    result = Run(state, every=every, seconds=spent)
     keeper = None if folder is None else _Keeper(Path(folder), algorithm, fed)
     if resume:
         if keeper is None:
             raise CheckpointError("resume needs the folder of the run: run(..., folder=..., resume=True)")
-        keeper.resume(result)
+        keeper.resume(result, rounds if output == "uniform" else None)
     elif keeper is not None:
         keeper.begin()
     loop = _Loop(algorithm, fed, result, evaluate, callbacks, keeper, before)
     chosen = _Uniform(algorithm, fed, rounds) if output == "uniform" else None
-    start = time.perf_counter() - result.seconds
+    start = time.perf_counter()
     with _interrupts() as interrupted:
         if not result.history and result.rounds == 0:
             loop.evaluate()
@@ -120,7 +122,6 @@ def run(algorithm: Algorithm, fed: Federation, state: Any, rounds: int, evaluate
             except NonFinite as error:
                 result.reason, result.trouble = "diverged", str(error)
                 break
-            result.seconds = time.perf_counter() - start
             last = result.rounds == rounds
             if evaluate is not None and (last or result.rounds % loop.interval() == 0):
                 loop.evaluate()
@@ -128,13 +129,19 @@ def run(algorithm: Algorithm, fed: Federation, state: Any, rounds: int, evaluate
                     result.reason = "early stop"
                     break
             if keeper is not None and not last and result.rounds % (save_every or loop.interval()) == 0:
-                keeper.save(result)
+                keeper.save(result, rounds)
             if interrupted:
                 result.reason = "interrupted"
                 break
     if keeper is not None:
-        keeper.save(result)
+        keeper.save(result, rounds)
     return result
+
+
+def refuse_taken(folder: Path) -> None:
+    """A folder that holds a run already is for resuming only."""
+    if (folder / CHECKPOINT).exists():
+        raise CheckpointError(f"{folder} holds a run already; go on with it (resume=True, --resume) or take another folder")
 
 
 class _Loop:
@@ -152,6 +159,7 @@ class _Loop:
             self.result.state = self.algorithm.round(self.fed, self.result.state)
         self.result.rounds += 1
         elapsed = time.perf_counter() - start
+        self.result.seconds += elapsed
         # the first round traces and warms up: the quickest so far says what rounds will cost
         self.of_round = elapsed if not self.of_round else min(self.of_round, elapsed)
 
@@ -189,7 +197,7 @@ class _Uniform:
     def __init__(self, algorithm: Algorithm, fed: Federation, rounds: int) -> None:
         self.algorithm, self.fed = algorithm, fed
         steps = getattr(algorithm, "local_steps", 1)
-        each = steps if isinstance(steps, int) else 1  # epochs differ from client to client: the rounds' ends are the iterates
+        each = steps if isinstance(steps, int) and algorithm.plain_average else 1
         fed.counters["server:output"] = 0  # so that a resumed run draws the same
         with fed.phase("output"):
             index = fed.integer(each * rounds) if rounds else 0
@@ -208,11 +216,10 @@ class _Keeper:
 
     def __init__(self, folder: Path, algorithm: Algorithm, fed: Federation) -> None:
         self.folder, self.algorithm, self.fed = folder, algorithm, fed
-        self.history, self.checkpoint, self.output = folder / "history.jsonl", folder / "state.ckpt", folder / "output.safetensors"
+        self.history, self.checkpoint, self.output = folder / "history.jsonl", folder / CHECKPOINT, folder / "output.safetensors"
 
     def begin(self) -> None:
-        if self.checkpoint.exists():
-            raise CheckpointError(f"{self.folder} holds a run already; go on with it (resume=True, --resume) or take another folder")
+        refuse_taken(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.history.write_text("")
         self.output.unlink(missing_ok=True)
@@ -226,18 +233,26 @@ class _Keeper:
         with self.history.open("a") as file:
             file.write(json.dumps(row) + "\n")
 
-    def save(self, result: Run) -> None:
-        extra = {"rounds": result.rounds, "seconds": result.seconds, "every": result.every, "history": result.history}
+    def save(self, result: Run, planned: int) -> None:
+        extra = {"rounds": result.rounds, "seconds": result.seconds, "every": result.every, "history": result.history, "planned": planned,
+                 "traffic": [asdict(line) for line in result.traffic]}
         checkpoint.save(self.checkpoint, self.algorithm, self.fed, result.state, extra)
 
-    def resume(self, result: Run) -> None:
-        """Go on from the checkpoint; rows of history beyond it are of rounds that will be run again."""
+    def resume(self, result: Run, planned: int | None) -> None:
+        """Go on from the checkpoint; rows of history beyond it are of rounds that will be run again.
+
+        `planned` is the number of rounds that a uniform iterate is drawn from: it cannot change on the way.
+        """
         if not self.checkpoint.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             self.history.write_text("")
             return
         result.state = checkpoint.load(self.checkpoint, self.algorithm, self.fed)
         extra = checkpoint.extra(self.checkpoint)
+        if planned is not None and planned != extra["planned"]:
+            raise CheckpointError(f"the uniform iterate of {self.folder} is drawn from {extra['planned']} rounds, and they cannot become "
+                                  f"{planned}; resume with that number, or begin anew in another folder")
+        result.traffic = [Line(**line) for line in extra["traffic"]]
         result.rounds, result.seconds, result.history = extra["rounds"], extra["seconds"], extra["history"]
         result.every = result.every if result.every is not None else extra["every"]
         if self.output.exists():

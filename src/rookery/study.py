@@ -11,6 +11,7 @@ import math
 import multiprocessing
 import os
 import platform
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -45,8 +46,8 @@ def trials(**choices: Iterable[Any]) -> list[Trial]:
 
 
 def study(work: Callable[[Trial], Result], todo: Sequence[Trial], store: Path | str, jobs: int | None = None,
-          told: Callable[[int, int], None] | None = None) -> Done:
-    """The trials with their results, in order; those that the store holds already are not done again.
+          told: Callable[[int, int], None] | None = None, still: Callable[[Trial], bool] | None = None) -> Done:
+    """The trials with their results, in order; those that the store holds already, and for which `still` holds, are not done again.
 
     jobs: processes at a time (default: one per core), each with one thread; 1 works in this process.
     told: called with the number of trials done and the number of all, as results come.
@@ -54,7 +55,7 @@ def study(work: Callable[[Trial], Result], todo: Sequence[Trial], store: Path | 
     store = Path(store)
     store.parent.mkdir(parents=True, exist_ok=True)
     known, wanted = _read(store), {_key(trial): trial for trial in todo}
-    left = [trial for key, trial in wanted.items() if key not in known]
+    left = [trial for key, trial in wanted.items() if key not in known or (still is not None and not still(trial))]
     number = len(left)
     if told is not None:
         told(len(wanted) - number, len(wanted))
@@ -72,14 +73,22 @@ def study(work: Callable[[Trial], Result], todo: Sequence[Trial], store: Path | 
 
 def _together(work: Callable[[Trial], Result], left: list[Trial], jobs: int) -> Iterator[tuple[Trial, Result]]:
     # a fork would inherit torch's threads in an unknown state
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _alone) as pool:
         running = {pool.submit(work, trial): trial for trial in left}
         try:
             for future in as_completed(running):
                 yield running[future], future.result()
         except BaseException:
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in multiprocessing.active_children():  # what they are at is done again next time
+                worker.terminate()
             raise
+
+
+def _alone() -> None:
+    """A worker has one thread, and leaves Ctrl-C to the process that waits for it."""
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _key(trial: Trial) -> str:
@@ -155,7 +164,7 @@ def best(done: Done, keys: Sequence[str], metric: str, larger: bool = True) -> d
 
 
 class Paired(NamedTuple):
-    """The difference of two methods on the same seeds: mean, 95 % interval and p-value of the paired t-test."""
+    """The difference of two methods on the same seeds: mean, 95 % interval and p-value of the paired t-test; NaN where it says nothing."""
 
     mean: float
     low: float
@@ -173,8 +182,8 @@ def paired(a: Sequence[float], b: Sequence[float]) -> Paired:
         raise StudyError(f"a paired test needs the same seeds of both methods, at least two; got {len(a)} and {len(b)}")
     differences = [u - v for u, v in zip(a, b, strict=True)]
     mean, error = fmean(differences), stdev(differences) / math.sqrt(len(differences))
-    if error == 0:
-        return Paired(mean, mean, mean, 1.0 if mean == 0 else 0.0)
+    if error <= 1e-12 * max(map(abs, (*a, *b))):  # the same difference on every seed, up to rounding: no variance to test against
+        return Paired(mean, mean, mean, math.nan)
     law = stats.t(len(differences) - 1)
     return Paired(mean, mean - law.ppf(0.975) * error, mean + law.ppf(0.975) * error, float(2 * law.sf(abs(mean) / error)))
 

@@ -29,6 +29,7 @@ class Algorithm(Program):
     title: ClassVar[str] = ""  # as the paper prints it
     solves: ClassVar[type[Problem]] = Problem
     exact_with_local_steps: ClassVar[bool] = False  # whether full batches leave the optimum in place at any number of local steps
+    plain_average: ClassVar[bool] = False  # whether x after a round of fewer local steps is the mean of the clients' points then
     State: ClassVar[Any]
 
     def init(self, fed: Federation, x: Tensor) -> Any:
@@ -46,7 +47,7 @@ class Algorithm(Program):
             raise AlgorithmError(f"a starting point is one flat vector of floating-point numbers; got {what}")
         if isinstance(fed.problem, self.solves):
             return x.detach()
-        fitting = sorted(cls.title or cls.__name__ for cls in PROGRAMS.values() if issubclass(cls, Algorithm)
+        fitting = sorted(cls.title for cls in PROGRAMS.values() if issubclass(cls, Algorithm) and cls.title
                          and cls.solves is not Problem and isinstance(fed.problem, cls.solves))
         raise AlgorithmError(f"{self.title or type(self).__name__} solves {self.solves.__name__} problems, "
                              f"this is {type(fed.problem).__name__}. Algorithms that fit: {', '.join(fitting) or 'none'}. "

@@ -26,6 +26,7 @@ class ComFedL(Composition, LocalSteps):
     """x_k ← x_k − lr·∇[h + f_k∘g_k](x_k; batch), `local_steps` times; x ← mean_k x_k."""
 
     title: ClassVar[str] = "ComFedL"
+    plain_average: ClassVar[bool] = True
     inner_map: ClassVar = "local"
 
     inner: int | None = None  # conditional samples of each row, on problems made by `conditional_as_compositional`

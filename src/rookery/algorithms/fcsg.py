@@ -28,6 +28,7 @@ class _Conditional(Algorithm):
     """What the three have in common."""
 
     solves: ClassVar[type[Problem]] = Conditional
+    plain_average: ClassVar[bool] = True
 
     lr: Number
     local_steps: int = 1

@@ -28,6 +28,7 @@ class FedAvg(LocalSteps):
     """
 
     title: ClassVar[str] = "FedAvg"
+    plain_average: ClassVar[bool] = True
     solves: ClassVar[type[Problem]] = Minimization
 
     def round(self, fed: Federation, s: LocalSteps.State) -> LocalSteps.State:

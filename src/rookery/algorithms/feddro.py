@@ -30,6 +30,7 @@ class FedDRO(Composition):
     """
 
     title: ClassVar[str] = "FedDRO"
+    plain_average: ClassVar[bool] = True
 
     lr: Number
     beta: Number = 0.1

@@ -37,6 +37,7 @@ class FedOpt(FedAvg):
     """
 
     title: ClassVar[str] = "FedOpt"
+    plain_average: ClassVar[bool] = False  # the server has a step of its own
 
     server: Literal["momentum", "adagrad", "adam", "yogi"] = "adam"
     server_lr: Number = 0.1

@@ -31,6 +31,7 @@ class FedProx(LocalSteps):
     """
 
     title: ClassVar[str] = "FedProx"
+    plain_average: ClassVar[bool] = True
     solves: ClassVar[type[Problem]] = Minimization
 
     mu: float = 0.1

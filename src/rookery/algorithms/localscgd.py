@@ -28,6 +28,7 @@ class LocalSCGD(Composition):
     """h_k ← (1−tracking)·h_k + tracking·g_k(x_k); x_k ← x_k − lr·∇g_k(x_k)∇f_k(h_k); x and h are averaged every `local_steps`."""
 
     title: ClassVar[str] = "Local-SCGD"
+    plain_average: ClassVar[bool] = True
     inner_map: ClassVar = "any"
 
     lr: Number

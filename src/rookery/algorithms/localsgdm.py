@@ -30,6 +30,7 @@ class LocalSGDM(Algorithm):
     """
 
     title: ClassVar[str] = "LocalSGDM"
+    plain_average: ClassVar[bool] = True
     solves: ClassVar[type[Problem]] = Minimization
 
     lr: Number

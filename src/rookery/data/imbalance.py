@@ -23,7 +23,7 @@ def drop_positives(labels: Column, keep: float | None = None, share: float | Non
     found = np.unique(labels).tolist()
     if found not in ([0, 1], [False, True]):
         raise DataError(f"labels must be 0 and 1, both of them, but are {found[:5]}{' …' if len(found) > 5 else ''}; "
-                        "make them so with Table.binary(positive=...)")
+                        "make them so with Table.binary(positive=...), or in a description with [data] positive = [...]")
     if (keep is None) == (share is None):
         raise DataError(f"say either which share of the positives to keep or their share of the rows, not keep={keep} and share={share}")
     positives = int((labels == 1).sum())

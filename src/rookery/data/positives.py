@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -38,6 +39,7 @@ class Positives:
     places in an enriched set go to the other one, with importance 0. Without sizes all rows are both outer and inner samples.
     """
 
+    together: ClassVar[bool] = True
     label: str = "labels"
     enrich: int | None = None
     reweight: bool = True

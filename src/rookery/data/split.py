@@ -83,11 +83,12 @@ def _by_group(labels: NDArray[Any], groups: NDArray[Any], shares: NDArray[np.flo
     return chosen[member]
 
 
-def hold_out(data: Data, share: float, seed: int = 0) -> tuple[Data, Data]:
+def hold_out(data: Data, share: float, seed: int = 0, groups: str | None = None) -> tuple[Data, Data]:
     """Each client's rows in two: those it trains on, and a share it holds out, at least one.
 
     A client of one row keeps it for training, and is not among the clients of the second part. Which rows a client holds out
-    depends on the seed and its name, not on the other clients.
+    depends on the seed and its name, not on the other clients. With `groups`, a field such as the patient, all rows of a group at a
+    client go to one part: groups are held out as long as they fit, and a client of one group keeps it for training.
 
     >>> data = Data.from_parts({"a": {"u": torch.arange(10.0)}, "b": {"u": torch.arange(1.0)}})
     >>> train, held = hold_out(data, 0.2)
@@ -102,8 +103,16 @@ def hold_out(data: Data, share: float, seed: int = 0) -> tuple[Data, Data]:
         raise DataError("every client has a single row, which it keeps for training; there is nothing to hold out: merge clients first")
     held = np.zeros(int(data.sizes.sum()), dtype=bool)
     number = np.clip(np.floor(share * data.sizes + 0.5).astype(np.int64), 1, None).clip(max=data.sizes - 1)
-    for word, start, size, out in zip(data.words, data.starts, data.sizes, number, strict=True):
-        held[start + np.random.default_rng([seed, int(word)]).permutation(size)[:out]] = True
+    for k, (word, start, size) in enumerate(zip(data.words, data.starts, data.sizes, strict=True)):
+        r = np.random.default_rng([seed, int(word)])
+        if groups is None:
+            held[start + r.permutation(size)[: number[k]]] = True
+        else:
+            mine = _whole_groups(data.fields[groups][start : start + size].numpy(), int(number[k]), r)
+            held[start : start + size], number[k] = mine, mine.sum()
+
+    if not held.any():
+        raise DataError("no client can hold rows out without splitting a group; hold out by row, or merge clients")
 
     def part(mask: NDArray[np.bool_], sizes: NDArray[np.int64]) -> Data:
         rows = torch.from_numpy(np.flatnonzero(mask))
@@ -111,3 +120,13 @@ def hold_out(data: Data, share: float, seed: int = 0) -> tuple[Data, Data]:
         return Data({name: field[rows.to(field.device)] for name, field in data.fields.items()}, names, sizes[sizes > 0])
 
     return part(~held, data.sizes - number), part(held, number)
+
+
+def _whole_groups(group: NDArray[Any], number: int, r: np.random.Generator) -> NDArray[np.bool_]:
+    """A mask of whole groups that make up about `number` rows, of one group at least where there are two."""
+    values, member = np.unique(group, return_inverse=True)
+    counts, mask = np.bincount(member), np.zeros(len(group), dtype=bool)
+    for g in r.permutation(len(values))[: len(values) - 1]:
+        if not mask.any() or mask.sum() + counts[g] <= number:
+            mask |= member == g
+    return mask

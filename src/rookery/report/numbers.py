@@ -60,9 +60,13 @@ def methods(records: Sequence[Record]) -> list[Method]:
         key = record.label, record.folder.resolve() if record.seed is None else record.seed
         if key in seen:
             raise ReportError(f"each seed of a method may come once; {record.label!r} has seed {record.seed} in {seen[key].folder} "
-                              f"and in {record.folder}: leave one out, or give them labels of their own in about.json")
+                              f"and in {record.folder}: leave one out, or run one with another --label")
         seen[key] = record
-        groups.setdefault(record.label, []).append(record)
+        group = groups.setdefault(record.label, [])
+        if group and group[0].about.get("config", {}).get("data") != record.about.get("config", {}).get("data"):
+            raise ReportError(f"runs of one label are seeds of one method on the same data, but {group[0].folder} and {record.folder}, both "
+                              f"{record.label!r}, are of different data: write a page for each, or run one with another --label")
+        group.append(record)
     return [Method(label, place, tuple(group)) for place, (label, group) in enumerate(groups.items())]
 
 
