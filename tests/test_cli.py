@@ -89,7 +89,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "labels not binary": (changed(data={"keep_positives": 0.1}), r"labels must be 0 and 1.*Table.binary"),
     "unknown positive class": (changed(data={"positive": ["ten"]}), r"'ten' is not a class"),
     "minority without a share": (changed(data={"minority": [1]}), r"minority_keep = share go together"),
-    "unknown minority": (changed(data={"minority": ["x"], "minority_keep": 0.1}), r"data.minority names 'x'"),
+    "unknown minority": (changed(data={"minority": ["x"], "minority_keep": 0.1}), r"'x' is not a class of 'digits'; the classes are 0, 1"),
     "positive share out of range": (changed(data={"positive": [1], "positive_share": 0.9}), r"can only be dropped"),
     "sites by a column that is not there": (changed(sites={"how": "column", "column": "ward"}), r"sites.column is 'ward'"),
     "AP of ten classes": (changed(objective={"name": "ap_surrogate"}), r"needs two classes, there are 10.*positive"),
