@@ -13,6 +13,7 @@ from contextvars import ContextVar
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .errors import ProblemError
 
@@ -101,12 +102,34 @@ def grad(fn: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return vjp(fn, x, None)
 
 
+def jvp(fn: Callable[[Tensor], Tensor], x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """fn(x) and J(x)v for fn: R^d → R^p, in one forward pass.
+
+    >>> jvp(lambda x: x * x, torch.tensor([1.0, 2.0]), torch.tensor([1.0, 1.0]))
+    (tensor([1., 4.]), tensor([2., 4.]))
+    """
+    try:
+        if _functional.get():
+            return torch.func.jvp(fn, (x,), (v,))  # type: ignore[no-any-return]
+        with forward_ad.dual_level():
+            value, tangent = forward_ad.unpack_dual(fn(forward_ad.make_dual(x, v)))
+            return value, torch.zeros_like(value) if tangent is None else tangent
+    except NotImplementedError:  # an operation without a forward derivative: J(x)v is the gradient of Jᵀu·v in u
+        value = fn(x)
+        return value, grad(lambda u: torch.dot(vjp(fn, x, u), v), torch.zeros_like(value))
+
+
 def hvp(fn: Callable[[Tensor], Tensor], x: Tensor, v: Tensor) -> Tensor:
-    """∇²fn(x)·v by differentiating ∇fn(x)·v: two backward passes, no Hessian.
+    """∇²fn(x)·v without a Hessian: by differentiating ∇fn(x)·v, or in a graph, where it is cheaper, ∇fn along v.
 
     >>> hvp(lambda x: (x ** 3).sum(), torch.tensor([1.0, 2.0]), torch.tensor([1.0, 1.0]))
     tensor([ 6., 12.])
     """
+    if _functional.get():
+        try:
+            return torch.func.jvp(lambda z: grad(fn, z), (x,), (v,))[1]  # type: ignore[no-any-return]
+        except NotImplementedError:  # an operation without a forward derivative
+            pass
     return grad(lambda z: torch.dot(grad(fn, z), v), x)
 
 

@@ -1,8 +1,8 @@
 """The engine for small models and many clients: one client function becomes one graph over all clients.
 
 A client function is run once for one client to see what it draws, then traced under `vmap` with its derivatives written
-out; replaying the graph costs no Python per client and no autograd. Clients are grouped by local steps and by the sizes
-of full batches; a group of one loops.
+out; replaying the graph costs no Python per client and no autograd. Clients are grouped by the sizes of full batches, and by
+local steps where these differ much; a group of one loops.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Plan:
     requests: list[Request]
     calls: Counter[str]
     samples: list[int]  # a full batch counts one row
-    asks_times: bool  # whether it read c.times, which is then written into its graphs
+    asks_times: bool  # whether it read c.times, which is then an input of its graphs
     dtypes: list[torch.dtype]  # of its results
     graphs: dict[Any, Graph] = field(default_factory=dict)
 
@@ -47,6 +47,9 @@ class Plan:
         """Samples of each draw at a client with so many rows: a full batch has its size."""
         return [seen if request.outer is not None else seen * rows for request, seen in zip(self.requests, self.samples, strict=True)]
 
+
+# clients of unequal local steps run together, and wait for the last, if that adds no more than half to the work
+SPARE = 1.5
 
 _PLANS: WeakKeyDictionary[Problem, dict[Any, Plan]] = WeakKeyDictionary()  # federations over the same problem share their graphs
 
@@ -121,8 +124,8 @@ class Vectorised(LocalEngine):
             part = arguments if whole else [a[torch.from_numpy(positions)] if isinstance(a, Tensor) else a for a in arguments]
             made = self._group(op, plan, flush.cohort[positions], times, part)
             for name, count in plan.calls.items():
-                calls[name] += count * times * len(positions)
-            samples += sum(plan.sizes(int(self.setting.data.sizes[flush.cohort[positions[0]]]))[op.known:]) * times * len(positions)
+                calls[name] += count * int(times.sum())
+            samples += sum(plan.sizes(int(self.setting.data.sizes[flush.cohort[positions[0]]]))[op.known:]) * int(times.sum())
             if whole:
                 out = made
             else:
@@ -157,24 +160,30 @@ class Vectorised(LocalEngine):
             self.plans[key] = Plan(client.requests, client.calls, samples, client.asked_times, [value.dtype for value in shown])
         return self.plans[key]
 
-    def _groups(self, flush: Flush, op: Map, plan: Plan) -> list[tuple[Index, int]]:
-        """Positions of clients that can run together, and how often they repeat."""
+    def _groups(self, flush: Flush, op: Map, plan: Plan) -> list[tuple[Index, Index]]:
+        """Positions of clients that can run together, and how often each repeats."""
         n = len(flush.cohort)
         times = np.full(n, op.times) if isinstance(op.times, int) else np.asarray(op.times)
         sizes = self.setting.data.sizes[flush.cohort] if plan.by_size else np.zeros(n, dtype=np.int64)
-        kinds, which = np.unique(np.stack([times, sizes]), axis=1, return_inverse=True)
-        return [(np.flatnonzero(which.reshape(-1) == k), int(kinds[0, k])) for k in range(kinds.shape[1])]
+        apart = times if n * times.max() > SPARE * times.sum() else np.zeros_like(times)
+        kinds, which = np.unique(np.stack([apart, sizes]), axis=1, return_inverse=True)
+        members = [np.flatnonzero(which.reshape(-1) == k) for k in range(kinds.shape[1])]
+        return [(positions, times[positions]) for positions in members]
 
-    def _group(self, op: Map, plan: Plan, clients: Index, times: int, arguments: list[Any]) -> list[Tensor]:
+    def _group(self, op: Map, plan: Plan, clients: Index, times: Index, arguments: list[Any]) -> list[Tensor]:
         count = len(op.out)
         if len(clients) == 1:
-            return [value[None] for value in run_one(self.setting, op, int(clients[0]), times, self._first(op, arguments))[0]]
+            return [value[None] for value in run_one(self.setting, op, int(clients[0]), int(times[0]), self._first(op, arguments))[0]]
         # a number becomes an input of the graph, so that a schedule does not trace it anew
         arguments = [torch.tensor(a, dtype=torch.float64) if isinstance(a, float) else a for a in arguments]
-        for batches in self._batches(op, plan, clients, times):
-            tensors = [a for a in arguments if isinstance(a, Tensor)] + [leaf for batch in batches for leaf in batch.leaves()]
-            graph = self._graph(op, plan, times, arguments, batches, tensors)
-            arguments = [*graph(*tensors), *arguments[count:]]
+        taus = [torch.from_numpy(times.astype(np.float64))] if plan.asks_times else []
+        for step, batches in enumerate(self._batches(op, plan, clients, int(times.max()))):
+            tensors = taus + [a for a in arguments if isinstance(a, Tensor)] + [leaf for batch in batches for leaf in batch.leaves()]
+            made = list(self._graph(op, plan, arguments, batches, tensors)(*tensors))
+            if step >= times.min():  # some clients are done
+                busy = torch.from_numpy(times > step)
+                made = [torch.where(busy.view(-1, *[1] * (new.dim() - 1)), new, old) for new, old in zip(made, arguments, strict=False)]
+            arguments = [*made, *arguments[count:]]
         return arguments[:count]
 
     def _batches(self, op: Map, plan: Plan, clients: Index, times: int) -> Iterator[list[Batch]]:
@@ -196,13 +205,14 @@ class Vectorised(LocalEngine):
             for place in range(len(steps)):
                 yield [sampling.fetch(data, {name: index[:, place] for name, index in selection.items()}) for selection in selections]
 
-    def _graph(self, op: Map, plan: Plan, times: int, arguments: list[Any], batches: list[Batch], tensors: list[Tensor]) -> Graph:
+    def _graph(self, op: Map, plan: Plan, arguments: list[Any], batches: list[Batch], tensors: list[Tensor]) -> Graph:
         statics = tuple((type(a), a) for a in arguments if not isinstance(a, Tensor))
         # all but numbers have a row per client, and the number of clients is written into the graph
-        key = (times if plan.asks_times else None, statics, *((tuple(t.shape), t.dtype) for t in tensors))
+        key = (statics, *((tuple(t.shape), t.dtype) for t in tensors))
         if key not in plan.graphs:
             def one(*inputs: Tensor) -> tuple[Tensor, ...]:
                 rest = list(inputs)
+                times: Any = rest.pop(0) if plan.asks_times else 1
                 values = [rest.pop(0) if isinstance(a, Tensor) else a for a in arguments]
                 served = [batch.rebuild(rest) for batch in batches]
                 client = Client(self.setting, times, lambda position, request: self._served(op, plan, served, position, request),

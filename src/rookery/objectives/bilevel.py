@@ -2,24 +2,72 @@
 
 A client's rows are of two kinds, told apart by the field `validation`: 1 for the rows of the outer loss, 0 for those of the inner one.
 Each loss is the mean over the rows of its kind in a batch. Draw with `sampling=Stratified("validation", n)`, so that a batch has n
-validation rows every time: then the means are unbiased. Full batches need nothing.
+validation rows every time: then the means are unbiased, and each loss runs the model on the rows of its kind only. Full batches need
+nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..data.store import Batch
+from ..autodiff import cross, jvp
+from ..data.sampling import Draw, Request, Sampler, Selection, Stratified
+from ..data.store import Batch, Data
 from ..errors import ProblemError
 from ..problem import Bilevel
 from ..vector import Model
 
 Losses = Callable[[Tensor, Batch], Tensor]
+Loss = Callable[[Tensor, Tensor, Batch], Tensor]
+
+
+class _Sorted(Batch):
+    """A draw whose first `front` rows are validation rows, and the others not."""
+
+    __slots__ = ("front",)
+
+    def __init__(self, batch: Batch, front: int) -> None:
+        super().__init__(batch.fields, batch.index, None, batch.key)
+        self.front = front
+
+    def rebuild(self, leaves: list[Tensor]) -> Batch:
+        return _Sorted(super().rebuild(leaves), self.front)
+
+
+@dataclass(frozen=True)
+class _Apart(Stratified):
+    """The same draws, told to be sorted; full batches are not."""
+
+    def select(self, draw: Draw, request: Request) -> Selection:
+        selection = super().select(draw, request)
+        return selection if request.outer is None else {**selection, "sorted": torch.ones(len(draw.clients), len(draw.steps))}
+
+    def fetch(self, data: Data, selection: Selection) -> Batch:
+        batch = super().fetch(data, selection)
+        return _Sorted(batch, self.positives) if "sorted" in selection else batch
+
+
+def _bilevel(f: Loss, g: Loss, sampling: Sampler | None = None, **options: Any) -> Bilevel:
+    """A problem whose f sees validation rows and whose g sees training rows, as far as a draw has them apart."""
+    if isinstance(sampling, Stratified) and sampling.label == "validation":
+        sampling = _Apart("validation", sampling.positives)
+    if sampling is not None:
+        options["sampling"] = sampling
+    return _bilevel(lambda x, y, b: f(x, y, _rows(b, True)), lambda x, y, b: g(x, y, _rows(b, False)), **options)
+
+
+def _rows(b: Batch, validation: bool) -> Batch:
+    """The rows of one kind, where a draw has them apart; else all rows, and the means weigh them by kind."""
+    if not isinstance(b, _Sorted):
+        return b
+    mine = slice(None, b.front) if validation else slice(b.front, None)
+    return Batch({name: field[mine] for name, field in b.fields.items()}, None if b.index is None else b.index[mine], None, b.key)
 
 
 def _outside(losses: Tensor, b: Batch) -> Tensor:
@@ -59,8 +107,17 @@ def loss_tuning(model: Model, classes: int, weights: Tensor | None = None, ridge
         return _outside(losses if weights is None else losses * torch.index_select(weights.to(losses), 0, b.labels), b)
 
     def g(x: Tensor, y: Tensor, b: Batch) -> Tensor:
-        scores = torch.sigmoid(x[:classes]) * model(y, b.inputs) + x[classes:]
-        return _inside(F.cross_entropy(scores, b.labels, reduction="none"), b) + 0.5 * ridge * y.square().sum()
+        value = adjusted(x, model(y, b.inputs), b)
+        return value + 0.5 * ridge * y.square().sum() if ridge else value
+
+    def adjusted(x: Tensor, scores: Tensor, b: Batch) -> Tensor:
+        return _inside(F.cross_entropy(torch.sigmoid(x[:classes]) * scores + x[classes:], b.labels, reduction="none"), b)
+
+    def g_xy(x: Tensor, y: Tensor, b: Batch, v: Tensor) -> Tensor:
+        """x meets y in the scores only, so their derivative along v is all that is needed of the model: no backward pass through it."""
+        b = _rows(b, False)
+        scores, along = jvp(lambda w: model(w, b.inputs).reshape(-1), y, v)
+        return cross(lambda z, s: adjusted(z, s.view(-1, classes), b), x, scores, along)
 
     def statistics(x: Tensor, b: Batch) -> Tensor:
         return (F.one_hot(b.labels, classes) * b.validation[:, None]).sum(0).to(x.dtype)
@@ -72,7 +129,8 @@ def loss_tuning(model: Model, classes: int, weights: Tensor | None = None, ridge
         return loss_tuning(model, classes, counts.sum() / (classes * counts), ridge, **options)
 
     agreed: dict[str, Any] = {} if weights is not None else {"statistics": statistics, "finish": finish}
-    return Bilevel(f, g, model=model, **agreed, **options)
+    oracles = {"f_x": lambda x, y, b: torch.zeros_like(x), "g_xy": g_xy}
+    return _bilevel(f, g, model=model, **agreed, **{"oracles": oracles, **options})
 
 
 def hyper_representation(features: Model, width: int, classes: int, ridge: float = 1e-3, **options: Any) -> Bilevel:
@@ -91,8 +149,8 @@ def hyper_representation(features: Model, width: int, classes: int, ridge: float
         W, offset = y[: classes * width].view(classes, width), y[classes * width :]
         return F.cross_entropy(features(x, b.inputs) @ W.T + offset, b.labels, reduction="none")
 
-    return Bilevel(lambda x, y, b: _outside(losses(x, y, b), b),
-                   lambda x, y, b: _inside(losses(x, y, b), b) + 0.5 * ridge * y.square().sum(), model=features, **options)
+    return _bilevel(lambda x, y, b: _outside(losses(x, y, b), b),
+                    lambda x, y, b: _inside(losses(x, y, b), b) + 0.5 * ridge * y.square().sum(), model=features, **options)
 
 
 def hyper_parameters(losses: Losses, **options: Any) -> Bilevel:
@@ -103,8 +161,8 @@ def hyper_parameters(losses: Losses, **options: Any) -> Bilevel:
     Pedregosa, "Hyperparameter optimization with approximate gradient", ICML 2016; Lorraine, Vicol, Duvenaud, "Optimizing millions of
     hyperparameters by implicit differentiation", AISTATS 2020.
     """
-    return Bilevel(lambda x, y, b: _outside(losses(y, b), b),
-                   lambda x, y, b: _inside(losses(y, b), b) + 0.5 * (torch.exp(x) * y.square()).sum(), **options)
+    return _bilevel(lambda x, y, b: _outside(losses(y, b), b),
+                    lambda x, y, b: _inside(losses(y, b), b) + 0.5 * (torch.exp(x) * y.square()).sum(), **options)
 
 
 def data_reweighting(losses: Losses, ridge: float = 1e-3, **options: Any) -> Bilevel:
@@ -121,4 +179,4 @@ def data_reweighting(losses: Losses, ridge: float = 1e-3, **options: Any) -> Bil
     def g(x: Tensor, y: Tensor, b: Batch) -> Tensor:
         return _inside(torch.sigmoid(torch.index_select(x, 0, b.group)) * losses(y, b), b) + 0.5 * ridge * y.square().sum()
 
-    return Bilevel(lambda x, y, b: _outside(losses(y, b), b), g, **options)
+    return _bilevel(lambda x, y, b: _outside(losses(y, b), b), g, **options)
