@@ -190,14 +190,10 @@ CASES = [
          lambda d, dy, q: (1, 2 * d + 4 * dy, 2 * d + 4 * dy), lr=0.3, rounds=200, third=nested.inverse_gradient),
 ]
 
-# methods of one machine refuse a second client; test_baselines.py holds them against the laws that say nothing of other clients
+# methods of one machine refuse a second client; test_one_machine.py holds them against the laws that say nothing of other clients
 ONE_MACHINE = [
     Case("BSGD", lambda lr, q, b: BSGD(lr, q, b, b), pooled, lambda d, _, q: (1, d, d), biased=True),
     Case("BSpiderBoost", lambda lr, q, b: BSpiderBoost(lr, q, b, b, 2 * b if b else None), pooled, lambda d, _, q: (1, d, d), biased=True),
-]
-
-# the same for minimax and bilevel problems; test_bilevel.py and test_minimax.py hold these against the laws
-ONE_MACHINE_NESTED = [
     Case("ALSET", lambda lr, q, b: alone(ALSET, inner_steps=q)(lr, q, b), nested.agreeing, lambda d, dy, q: (1, d + dy, d + dy)),
     Case("stocBiO", lambda lr, q, b: alone(StocBiO, inner_steps=q, terms=40, smoothness=2.0)(lr, q, b), nested.pooled_bilevel,
          lambda d, dy, q: (1, d + dy, d + dy), lr=0.3, rounds=100),
@@ -205,10 +201,6 @@ ONE_MACHINE_NESTED = [
          rounds=200),
     Case("TTSA", alone(TTSA), nested.agreeing, lambda d, dy, q: (1, d + dy, d + dy), lr=0.5, rounds=800),
     Case("SMD", inner(SMD, 1.0, prox=10.0), nested.pooled_minimax, lambda d, dy, q: (1, d + dy, d + dy), rounds=24),
-]
-
-# the same for compositions, in test_compositional.py
-ONE_MACHINE_COMPOSITIONS = [
     Case("SCGD", lambda lr, q, b: SCGD(lr, 0.5, q, b), compositional.one_client, lambda d, dy, q: (1, d + dy, d + dy)),
     Case("NASA", lambda lr, q, b: NASA(lr, 0.5, 1.5, 1.5, q, b), compositional.one_client,
          lambda d, dy, q: (1, 2 * d + dy, 2 * d + dy), rounds=900),

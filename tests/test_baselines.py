@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_conformance as laws
 import torch
 import twins_baselines as twins
-from cases import ONE_MACHINE, Case
 from torch import Tensor
 
 from rookery import (
@@ -355,42 +353,6 @@ def test_engines_agree_with_unequal_steps_schedules_and_cohorts(name: str, dtype
     assert all(fed.ledger == feds["loop"].ledger for fed in feds.values())
     fed = Federation(k.problem, data, participate=5, weights="samples")
     assert (run(replace(EPOCHS[name], lr=LR), fed, k.x0.to(dtype), 3)[-1] - ends["loop"]).norm() > 1e-3  # the schedule was followed
-
-
-# one machine: the laws of the conformance suite that say nothing of other clients
-
-alone = pytest.mark.parametrize("case", ONE_MACHINE, ids=lambda c: c.name)
-
-
-@alone
-def test_one_machine_solves_the_closed_form(case: Case) -> None:
-    laws.test_one_local_step_leaves_the_solution_in_place(case)
-    laws.test_several_local_steps_move_the_solution_as_declared(case)
-    laws.test_converges_to_the_closed_form(case)
-    for steps in (1, 4):
-        laws.test_ledger_is_the_papers_formula(case, steps)
-
-
-@alone
-@pytest.mark.parametrize("batch", [None, 2])
-def test_one_machine_on_every_engine(case: Case, batch: int | None) -> None:
-    laws.test_engines_agree(case, batch, None)
-
-
-@alone
-@pytest.mark.parametrize("engine", ["loop", "vectorised", "wire"])
-def test_one_machine_resumes(case: Case, engine: str, tmp_path: Any) -> None:
-    laws.test_resumed_run_ends_bit_for_bit_the_same(case, engine, None, tmp_path)
-
-
-@alone
-def test_one_machine_refuses_a_second_client(case: Case) -> None:
-    k = known.conditional()
-    with pytest.raises(AlgorithmError, match=rf"{case.name} runs on one machine, and this federation has 4 clients.*FCSG"):
-        case.make(LR, 1, None).init(Federation(k.problem, k.data), k.x0)
-    plain = known.minimization(sizes=(4,))
-    with pytest.raises(AlgorithmError, match=f"{case.name} solves Conditional problems"):
-        case.make(LR, 1, None).init(Federation(plain.problem, plain.data), plain.x0)
 
 
 # refusals

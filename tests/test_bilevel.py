@@ -7,10 +7,8 @@ from typing import Any
 import nested_problems as nested
 import numpy as np
 import pytest
-import test_conformance as laws
 import torch
 import twins_bilevel as twins
-from cases import ONE_MACHINE_NESTED, Case
 from torch import Tensor
 
 from rookery import (
@@ -427,43 +425,6 @@ def test_fedinn_comes_to_the_inner_solution_and_local_sgd_stops_short_by_its_ste
     offsets = [left(FedNestSGD, beta) for beta in (0.2, 0.1)]
     assert offsets[1] > 1e-4
     assert offsets[0] / offsets[1] == pytest.approx(2, abs=0.3)
-
-
-# methods of one machine
-
-
-alone = pytest.mark.parametrize("case", ONE_MACHINE_NESTED, ids=lambda c: c.name)
-
-
-@alone
-def test_one_machine_solves_the_closed_form(case: Case) -> None:
-    laws.test_one_local_step_leaves_the_solution_in_place(case)
-    laws.test_several_local_steps_move_the_solution_as_declared(case)
-    laws.test_converges_to_the_closed_form(case)
-    for steps in (1, 4):
-        laws.test_ledger_is_the_papers_formula(case, steps)
-
-
-@alone
-@pytest.mark.parametrize("batch", [None, 2])
-def test_one_machine_on_every_engine(case: Case, batch: int | None) -> None:
-    laws.test_engines_agree(case, batch, None)
-
-
-@alone
-@pytest.mark.parametrize("engine", ["loop", "wire"])
-def test_one_machine_resumes(case: Case, engine: str, tmp_path: Any) -> None:
-    laws.test_resumed_run_ends_bit_for_bit_the_same(case, engine, None, tmp_path)
-
-
-@alone
-def test_one_machine_refuses_a_second_client(case: Case) -> None:
-    k = known.minimax() if case.name == "SMD" else known.bilevel()
-    with pytest.raises(AlgorithmError, match=rf"{case.name} runs on one machine, and this federation has 4 clients"):
-        case.make(0.1, 1, None).init(Federation(k.problem, k.data), k.x0, k.y0)  # type: ignore[call-arg]
-    plain = known.minimization(sizes=(4,))
-    with pytest.raises(AlgorithmError, match=f"{case.name} solves"):
-        case.make(0.1, 1, None).init(Federation(plain.problem, plain.data), plain.x0, plain.x0)  # type: ignore[call-arg]
 
 
 # refusals

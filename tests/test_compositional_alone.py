@@ -8,9 +8,7 @@ from typing import Any
 import known_compositional as problems
 import numpy as np
 import pytest
-import test_conformance as laws
 import twins_compositional as twins
-from cases import ONE_MACHINE_COMPOSITIONS, Case
 from known_compositional import ON_BATCHES, different, recorded, run, same, shared_functions
 
 from rookery import (
@@ -87,29 +85,3 @@ def test_nasa_with_full_weights_is_gradient_descent_along_the_last_gradient() ->
         before, x = x, x - LR * (jac(x).T @ f(g(before)) + h(x))
         theirs.append(x)
     same(run(NASA(LR, 1.0), Federation(k.problem, k.data), k.x0), theirs)
-
-
-# one machine: the laws of the conformance suite that say nothing of other clients
-
-alone = pytest.mark.parametrize("case", ONE_MACHINE_COMPOSITIONS, ids=lambda c: c.name)
-
-
-@alone
-def test_one_machine_solves_the_closed_form(case: Case) -> None:
-    laws.test_one_local_step_leaves_the_solution_in_place(case)
-    laws.test_several_local_steps_move_the_solution_as_declared(case)
-    laws.test_converges_to_the_closed_form(case)
-    for steps in (1, 4):
-        laws.test_ledger_is_the_papers_formula(case, steps)
-
-
-@alone
-@pytest.mark.parametrize("batch", [None, 2])
-def test_one_machine_on_every_engine(case: Case, batch: int | None) -> None:
-    laws.test_engines_agree(case, batch, None)
-
-
-@alone
-@pytest.mark.parametrize("engine", ["loop", "vectorised", "wire"])
-def test_one_machine_resumes(case: Case, engine: str, tmp_path: Any) -> None:
-    laws.test_resumed_run_ends_bit_for_bit_the_same(case, engine, None, tmp_path)

@@ -8,7 +8,6 @@ Wu et al., "Federated conditional stochastic optimization", NeurIPS 2023, Theore
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,10 @@ import numpy as np
 import rate
 import speedup
 
-from rookery.study import Done, record, study
+from rookery.study import Done, announce, arguments, record, study
 
 HERE = Path(__file__).resolve().parent
 THEORY = {"FCSG": (-0.5, -6), "FCSG-M": (-0.5, -6), "Acc-FCSG-M": (-2 / 3, -5)}  # of ‖∇F‖² over K·T, and of samples over ε
-
-
-def told(number: int, of: int) -> None:
-    if number % 20 == 0 or number == of:
-        print(f"{number} of {of} trials", flush=True)
 
 
 def row(method: str, setting: dict[str, Any], metric: str, mean: float | None, std: float | None, seeds: int,
@@ -109,20 +103,16 @@ def plot(done: Done, table: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
-    parser.add_argument("--out", type=Path, default=Path("runs/fcsg-theory"), help="where the results of the trials are kept")
-    parser.add_argument("--quick", action="store_true", help="few numbers of clients, and no rate order; everything goes to --out")
-    args = parser.parse_args()
+    args = arguments(__doc__, "fcsg-theory", "few numbers of clients, and no rate order; everything goes to --out").parse_args()
     todo = speedup.todo((2, 8, 32), (4096, 8192)) if args.quick else speedup.todo()
-    done = study(speedup.work, todo, args.out / "speedup.jsonl", args.jobs, told)
+    done = study(speedup.work, todo, args.out / "speedup.jsonl", args.jobs, announce)
     rows, lines = of_speedup(done)
     results, table = [r for _, r in done], []
     print("\n".join(lines), flush=True)
     if not args.quick:
-        tuning = study(rate.work, rate.todo(), args.out / "rate.jsonl", args.jobs, told)
+        tuning = study(rate.work, rate.todo(), args.out / "rate.jsonl", args.jobs, announce)
         chosen = rate.tuned(tuning)
-        again = study(rate.work, list({str(t): t for _, t in chosen}.values()), args.out / "rate.jsonl", args.jobs, told)
+        again = study(rate.work, list({str(t): t for _, t in chosen}.values()), args.out / "rate.jsonl", args.jobs, announce)
         table = rate.exponents(chosen, {str(t): r for t, r in again})
         more, lines = of_rate(table)
         print("\n".join(lines))

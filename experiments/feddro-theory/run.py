@@ -10,7 +10,6 @@ a client sends O(ε^−3/2) times x and O(K⁻¹ε⁻²) times y, of d and d_g n
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 from sided import REPLICAS, work
 
-from rookery.study import Done, Trial, record, study, trials
+from rookery.study import Done, Trial, announce, arguments, record, study, trials
 
 HERE = Path(__file__).resolve().parent
 CLIENTS = (1, 2, 4, 8, 16, 32)
@@ -165,23 +164,14 @@ def plot(regimes: dict[str, Done], laws: dict[int, Done], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def told(number: int, of: int) -> None:
-    if number % 20 == 0 or number == of:
-        print(f"{number} of {of} trials", flush=True)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
-    parser.add_argument("--out", type=Path, default=Path("runs/feddro-theory"), help="where the results of the trials are kept")
-    parser.add_argument("--quick", action="store_true", help="few clients and short runs; everything goes to --out")
-    args = parser.parse_args()
+    args = arguments(__doc__, "feddro-theory", "few clients and short runs; everything goes to --out").parse_args()
     clients, lengths, alone, horizons = ((2, 4), (32, 64), (32, 64), {4: (32, 64)}) if args.quick else (
         CLIENTS, LENGTHS, ALONE, HORIZONS)
     parts = {regime: speedup(regime, clients, lengths, alone) for regime in REGIMES}
     of_law = {k: law({k: of}) for k, of in horizons.items()}
     every = [t for part in (*parts.values(), *of_law.values()) for t in part]
-    found = {str(t): r for t, r in study(work, every, args.out / "trials.jsonl", args.jobs, told)}
+    found = {str(t): r for t, r in study(work, every, args.out / "trials.jsonl", args.jobs, announce)}
     regimes = {regime: [(t, found[str(t)]) for t in part] for regime, part in parts.items()}
     laws = {k: [(t, found[str(t)]) for t in part] for k, part in of_law.items()}
     rows, lines = report(regimes, laws)

@@ -8,7 +8,6 @@ Wu et al., "Federated conditional stochastic optimization", NeurIPS 2023, sectio
 
 from __future__ import annotations
 
-import argparse
 import time
 from dataclasses import replace
 from itertools import product
@@ -22,7 +21,7 @@ from torch.nn import functional as F
 from rookery import FCSG, FCSGM, AccFCSGM, Conditional, Data, Federation
 from rookery.errors import NonFinite
 from rookery.objectives import invariant_logistic
-from rookery.study import Done, Result, Trial, best, groups, paired, record, rows, spread, study, trials
+from rookery.study import Done, Result, Trial, announce, arguments, best, groups, paired, record, rows, spread, study, trials
 
 HERE = Path(__file__).resolve().parent
 D, CLIENTS, LOCAL_STEPS, TEST = 10, 16, 50, 50_000
@@ -169,27 +168,19 @@ def plot(done: Done, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
-    parser.add_argument("--out", type=Path, default=Path("runs/invariant-logistic"), help="where the results of the trials are kept")
-    parser.add_argument("--quick", action="store_true", help="four panels, few settings, few rounds; everything goes to --out")
-    args = parser.parse_args()
+    args = arguments(__doc__, "invariant-logistic", "four panels, few settings, few rounds; everything goes to --out").parse_args()
     quick = args.quick
     rounds, noises, inner, pairs = (15, (1.0, 2.0), (1, 10), [(0.01, 0.1)]) if quick else (
         40, NOISES, INNER, [*product(PUBLISHED, BETAS), *product(WIDER, SOME)])
     store, where = args.out / ("quick.jsonl" if quick else "trials.jsonl"), args.out if quick else HERE
 
-    def told(number: int, of: int) -> None:
-        if number % 20 == 0 or number == of:
-            print(f"{number} of {of} trials", flush=True)
-
-    tuned = study(work, grid(rounds, noises, inner, pairs), store, args.jobs, told)
+    tuned = study(work, grid(rounds, noises, inner, pairs), store, args.jobs, announce)
     published, fair = chosen(tuned, PUBLISHED), chosen(tuned, PUBLISHED + WIDER)
     other = [{**s, "mean": "outside"} for s in published if s["inner"] > 1 and s["method"] != "Acc-FCSG-M"]
     tests = {table: [{**setting, "seed": seed} for setting in settings for seed in SEEDS]
              for table, settings in (("published", published), ("fair", fair), ("outside", other))}
     every = {str(t): t for part in tests.values() for t in part}
-    found = {str(t): result for t, result in study(work, list(every.values()), store, args.jobs, told)}
+    found = {str(t): result for t, result in study(work, list(every.values()), store, args.jobs, announce)}
     done = [item for table, part in tests.items()
             for item in label([(t, found[str(t)]) for t in part], table="published" if table == "outside" else table)]
     print(report(done))

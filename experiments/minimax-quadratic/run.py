@@ -11,7 +11,6 @@ Tarzanagh, Li, Thrampoulidis, Oymak, "FedNest: Federated bilevel, minimax, and c
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from rookery import FedAvgS, Federation, FedGDAGT, FedNest, LFedNest, as_bilevel
-from rookery.study import Done, Result, Trial, groups, record, spread, study, trials
+from rookery.study import Done, Result, Trial, announce, arguments, groups, record, spread, study, trials
 from rookery.testproblems import quadratic_saddle
 
 HERE = Path(__file__).resolve().parent
@@ -109,23 +108,14 @@ def plot(done: Done, path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def told(number: int, of: int) -> None:
-    if number % 20 == 0 or number == of:
-        print(f"{number} of {of} trials", flush=True)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
-    parser.add_argument("--out", type=Path, default=Path("runs/minimax-quadratic"), help="where the results of the trials are kept")
-    parser.add_argument("--quick", action="store_true", help="one seed, 60 rounds, and only the clients that all take part")
-    args = parser.parse_args()
+    args = arguments(__doc__, "minimax-quadratic", "one seed, 60 rounds, and only the clients that all take part").parse_args()
     modes = ("full",) if args.quick else tuple(CLIENTS)
     todo = trials(mode=modes, lam=(10.0, 0.1), s=(1.0, 10.0), method=METHODS, rounds=(60 if args.quick else ROUNDS,),
                   seed=range(1 if args.quick else SEEDS))
     if not args.quick:  # b = 0, which is what the authors' notebook runs FedNest on
         todo += trials(mode=("50 of 1000",), lam=(0.1,), s=(0.0,), method=METHODS, rounds=(ROUNDS,), seed=range(SEEDS))
-    done = study(work, todo, args.out / "trials.jsonl", args.jobs, told)
+    done = study(work, todo, args.out / "trials.jsonl", args.jobs, announce)
     rows, lines = table(done)
     print("\n".join(lines))
     where = args.out if args.quick else HERE

@@ -7,9 +7,11 @@ Both nest: `grad` inside a function that is itself differentiated gives the seco
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -102,12 +104,21 @@ def grad(fn: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return vjp(fn, x, None)
 
 
+@cache
+def _load_forward_rules() -> None:
+    """What torch loads with the first forward derivative, here without its warning about its own means."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch._decomp.decompositions_for_jvp  # noqa: F401
+
+
 def jvp(fn: Callable[[Tensor], Tensor], x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """fn(x) and J(x)v for fn: R^d → R^p, in one forward pass.
 
     >>> jvp(lambda x: x * x, torch.tensor([1.0, 2.0]), torch.tensor([1.0, 1.0]))
     (tensor([1., 4.]), tensor([2., 4.]))
     """
+    _load_forward_rules()
     try:
         if _functional.get():
             return torch.func.jvp(fn, (x,), (v,))  # type: ignore[no-any-return]
@@ -126,6 +137,7 @@ def hvp(fn: Callable[[Tensor], Tensor], x: Tensor, v: Tensor) -> Tensor:
     tensor([ 6., 12.])
     """
     if _functional.get():
+        _load_forward_rules()
         try:
             return torch.func.jvp(lambda z: grad(fn, z), (x,), (v,))[1]  # type: ignore[no-any-return]
         except NotImplementedError:  # an operation without a forward derivative

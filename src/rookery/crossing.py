@@ -24,7 +24,7 @@ def crossing(cls: type[Algorithm]) -> tuple[Algorithm, list[Line]]:
     without = [f for f in own.values() if f.default is MISSING and f.default_factory is MISSING]
     needed = {f.name: DY if "int" in str(f.type) else 0.01 for f in without}
     algorithm = cls(**needed, **({"local_steps": 2} if "local_steps" in own else {}))
-    for problem in _problems(cls.solves):
+    for problem in small_problems(cls.solves):
         fed = Federation(problem.problem, problem.data, engine="loop")
         start = (problem.x0, problem.y0) if "y" in inspect.signature(algorithm.init).parameters else (problem.x0,)
         try:
@@ -38,7 +38,7 @@ def crossing(cls: type[Algorithm]) -> tuple[Algorithm, list[Line]]:
     raise AlgorithmError(f"none of the small problems fits {cls.title}")
 
 
-def _problems(kind: type[Problem]) -> Iterator[Known]:
+def small_problems(kind: type[Problem]) -> Iterator[Known]:
     """Small problems of a kind: over two clients, with inner maps of the clients' own, of one client."""
     makers: dict[type[Problem], Callable[[tuple[int, ...]], Known]] = {
         Minimization: lambda sizes: known.minimization(d=D, sizes=sizes), Conditional: lambda sizes: known.conditional(d=D, sizes=sizes),

@@ -6,6 +6,7 @@ another JSON object. Results go to a file of lines as they come, so that a study
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import multiprocessing
@@ -200,6 +201,21 @@ def rows(done: Done, metrics: Sequence[str], method: str = "method", setting: Se
                 table.append({"method": key[0], "setting": dict(zip(setting, key[1:], strict=True)), "metric": metric, "mean": s.mean,
                               "std": s.std, "seeds": s.seeds, "paper": (paper or {}).get((*key, metric))})
     return table
+
+
+def arguments(about: str | None, name: str, quick: str) -> argparse.ArgumentParser:
+    """What every experiment's command takes: --jobs, --out (default runs/NAME, where trials are kept) and --quick."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
+    parser.add_argument("--out", type=Path, default=Path("runs") / name, help="where the results of the trials are kept")
+    parser.add_argument("--quick", action="store_true", help=quick)
+    return parser
+
+
+def announce(number: int, of: int) -> None:
+    """For `study(told=…)` where there is no bar: a line now and then."""
+    if number % 20 == 0 or number == of:
+        print(f"{number} of {of} trials", flush=True)
 
 
 def record(path: Path | str, table: Sequence[dict[str, Any]], minutes: float, command: str | None = None) -> None:

@@ -59,7 +59,7 @@ def _bilevel(f: Loss, g: Loss, sampling: Sampler | None = None, **options: Any) 
         sampling = _Apart("validation", sampling.positives)
     if sampling is not None:
         options["sampling"] = sampling
-    return _bilevel(lambda x, y, b: f(x, y, _rows(b, True)), lambda x, y, b: g(x, y, _rows(b, False)), **options)
+    return Bilevel(lambda x, y, b: f(x, y, _rows(b, True)), lambda x, y, b: g(x, y, _rows(b, False)), **options)
 
 
 def _rows(b: Batch, validation: bool) -> Batch:

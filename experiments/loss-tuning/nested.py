@@ -1,0 +1,221 @@
+"""Bilevel training of a digit classifier at 100 sites, ten in a round: one trial, and the study both experiments make of it.
+
+loss-tuning:           x = (Δ, l) of the training loss CE(σ(Δ)·scores + l), y = the net; long-tailed digits, class-balanced validation loss
+hyper-representation:  x = the net's hidden layer, y = its last one; all classes alike
+
+Settings of the FedNest paper: a net 784-200-10, T = 3, N = 3, 1/ℓ = 0.02, batch 10, five local epochs, step size 0.01, outer step 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rookery import Data, FedAvg, Federation, FedNest, FedNestSGD, FedSVRG, LFedNest, Model, StocBiO
+from rookery.data import Stratified, Table, hold_out, iid, label_shards, load, long_tail
+from rookery.errors import DataError
+from rookery.models import mlp
+from rookery.objectives import balanced_cross_entropy, cross_entropy, hyper_representation, loss_tuning
+from rookery.run import run
+from rookery.study import Done, Result, Trial, best, groups, record, rows, spread, study
+
+CLASSES, BATCH, EPOCHS, T, N, SMOOTHNESS, HELD, POINTS = 10, 10, 5, 3, 3, 50.0, 0.1, 10
+SITES = {"mnist": 100, "digits": 12}
+PUBLISHED, LRS, TUNING = 0.01, (0.01, 0.03, 0.1), 100
+SPLITS = {"iid": 0.5, "non-iid": 0.2}  # the share of validation rows
+NESTED = {"FedNest": (FedNest, 2 * T + N + 3), "FedNest-SGD": (FedNestSGD, T + N + 3), "LFedNest": (LFedNest, T + 1)}
+ALONE = {"stocBiO, one site": T, "SGD, one site": 1}  # the dashed lines: all rows in one place; inner steps count as many times
+PLAIN = {"FedAvg": 1, "FedSVRG": 2, "FedAvg, class weights": 1}
+METHODS = (*NESTED, *PLAIN, *ALONE)
+SHOWN = ("test balanced", "test worst class", "test accuracy")
+
+
+@cache
+def tables(name: str) -> tuple[Table, Table]:
+    return tuple(Table({**t.fields, "inputs": t.fields["inputs"].flatten(1)}, t.classes, t.name) for t in load(name))  # type: ignore[return-value]
+
+
+def sites(trial: Trial, one: bool) -> tuple[Data, Data]:
+    """The sites' rows, of which some are marked for validation, and a tenth that is held out to choose step sizes by."""
+    small, seed = trial["data"] == "digits", trial["seed"]
+    train = tables(trial["data"])[0]
+    if trial["task"] == "loss-tuning":
+        train = train.take(long_tail(train.fields["labels"], 0.1 if small else 0.01, seed))
+    elif not small:  # as many rows as the long tail leaves, or nearly
+        train = train.take(np.random.default_rng(seed).permutation(len(train))[::4])
+    number = SITES[trial["data"]]
+    site = iid(len(train), number, seed) if trial["split"] == "iid" else label_shards(train.fields["labels"], number, 2, seed)
+    data, held = hold_out(Data.by_site(train.fields, site), HELD, seed)
+    kind = torch.zeros(int(data.sizes.sum()))
+    for start, size in zip(data.starts, data.sizes, strict=True):
+        of = max(1, round(SPLITS[trial["split"]] * int(size)))
+        kind[start + np.random.default_rng([seed, start]).permutation(size)[:of]] = 1
+    fields = {**data.fields, "validation": kind}
+    return (Data({**fields}, ("all",), np.asarray([len(kind)])) if one else Data(fields, data.names, data.sizes)), held
+
+
+def bilevel(task: str, net: Model) -> tuple[Any, Tensor, Tensor]:
+    """The problem, and where x and y start."""
+    y, half = net.vector(), Stratified("validation", BATCH)
+    if task == "loss-tuning":
+        return loss_tuning(net, CLASSES, sampling=half), torch.zeros(2 * CLASSES), y
+    layer = net.net[0]  # type: ignore[index]
+    features = Model(nn.Sequential(nn.Linear(layer.in_features, layer.out_features), nn.ReLU()))
+    return hyper_representation(features, layer.out_features, CLASSES, sampling=half), y[: features.size], y[features.size :]
+
+
+def method(trial: Trial, net: Model, taus: tuple[int, ...]) -> tuple[Any, Any, tuple[Tensor, ...], int]:
+    """The problem, the algorithm, where it starts and its rounds. lr is the size of one local step; FedNest divides its own by τ_i."""
+    name, lr, tau = trial["method"], trial["lr"], fmean(taus)
+    if name in PLAIN:
+        problem = balanced_cross_entropy(net, CLASSES) if "weights" in name else cross_entropy(net)
+        algorithm = FedSVRG(lr * tau, taus, BATCH) if name == "FedSVRG" else FedAvg(lr, taus, BATCH)  # type: ignore[arg-type]
+        return problem, algorithm, (net.vector(),), trial["exchanges"] // PLAIN[name]
+    steps = round(tau)
+    rounds = 10 * (trial["exchanges"] // NESTED["FedNest"][1])  # as many steps as FedNest's ten clients of a round make together
+    if name == "SGD, one site":
+        return cross_entropy(net), FedAvg(lr, T * steps, BATCH), (net.vector(),), rounds
+    problem, x, y = bilevel(trial["task"], net)
+    outer = 1.0 if trial["task"] == "loss-tuning" else lr * tau
+    if name == "stocBiO, one site":
+        return problem, StocBiO(outer, lr, N, SMOOTHNESS, 2 * BATCH, inner_steps=T * steps), (x, y), rounds
+    cls, exchanges = NESTED[name]
+    return problem, cls(outer, lr * tau, T, taus, N, SMOOTHNESS, "deterministic", 2 * BATCH), (x, y), trial["exchanges"] // exchanges
+
+
+def accuracies(net: Model, parameters: Tensor, part: Any) -> dict[str, float]:
+    """Mean over the classes, of the worst class, of all rows."""
+    hit = (net.predict(parameters, part["inputs"]).argmax(1) == part["labels"]).numpy()
+    labels = part["labels"].numpy()
+    of = [float(hit[labels == c].mean()) for c in range(CLASSES) if (labels == c).any()]  # a held-out part may lack a class
+    return {"balanced": fmean(of), "worst class": min(of), "accuracy": float(hit.mean())}
+
+
+def work(trial: Trial) -> Result:
+    begun = time.process_time()
+    one = trial["method"] in ALONE
+    data, held = sites(trial, one)
+    torch.manual_seed(trial["seed"])
+    net = Model(mlp(data.fields["inputs"].shape[1], 200, CLASSES))
+    # five epochs over a site's training rows; at one site, those of a site of average size
+    inside = np.add.reduceat(1 - data.fields["validation"].numpy(), data.starts) / (SITES[trial["data"]] if one else 1)
+    taus = tuple((EPOCHS * np.ceil(inside / BATCH)).astype(int).tolist())
+    problem, algorithm, start, rounds = method(trial, net, taus)
+    fed = Federation(problem, data, seed=trial["seed"], participate=None if one else min(10, len(data.names) // 2))
+    fed.problem.prepare(fed, start[0])
+    parts = {"held-out": held.fields, "test": tables(trial["data"])[1].fields}
+
+    def measure(s: Any) -> dict[str, float]:
+        whole = s.x if len(start) == 1 else s.y if trial["task"] == "loss-tuning" else torch.cat([s.x, s.y])
+        return {"exchanges": fed.ledger["train"].exchanges,
+                **{f"{name} {key}": value for name, part in parts.items() for key, value in accuracies(net, whole, part).items()}}
+
+    done = run(algorithm, fed, algorithm.init(fed, *start), rounds, measure, max(1, rounds // POINTS))
+    last, diverged = done.history[-1], done.reason == "diverged"
+    if diverged:  # counts with the accuracy of guessing
+        last = {**last, **{key: 1 / CLASSES for key in last if key.startswith(("held-out", "test"))}}
+    curve = [{key: row[key] for key in ("exchanges", *SHOWN)} for row in done.history]
+    return {**last, "diverged": float(diverged), "curve": curve, "rounds": rounds, "seconds": time.process_time() - begun}
+
+
+def told(number: int, of: int) -> None:
+    print(f"{number} of {of} trials", flush=True)
+
+
+def report(compared: dict[str, Done]) -> str:
+    lines = []
+    for name, done in compared.items():
+        lines += [f"\n{name}: test accuracy, %", "| split | method | step size | exchanges | mean of classes | worst class | all rows |",
+                  "|---|---|---|---|---|---|---|"]
+        for (split, way, lr), found in groups(done, "split", "method", "lr").items():
+            cells = [spread([100 * r[m] for r in found]) for m in SHOWN]
+            broken = f" ({sum(r['diverged'] for r in found):.0f} diverged)" if any(r["diverged"] for r in found) else ""
+            lines.append(f"| {split} | {way}{broken} | {lr:g} | {'–' if way in ALONE else found[0]['exchanges']:.0f} | "
+                         + " | ".join(f"{c.mean:.1f} ± {c.std:.1f}" for c in cells) + " |")
+    return "\n".join(lines)
+
+
+def plot(compared: dict[str, Done], path: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 2 * len(compared), figsize=(5.2 * 2 * len(compared), 4.2), sharey=True)
+    for ax, (name, split) in zip(axes, [(name, split) for name in compared for split in SPLITS], strict=True):
+        for number, way in enumerate(METHODS):
+            found = [r for t, r in compared[name] if (t["split"], t["method"]) == (split, way) and not r["diverged"]]
+            if not found:
+                continue
+            y = 100 * np.array([[point["test balanced"] for point in r["curve"]] for r in found])
+            if way in ALONE:
+                ax.axhline(y[:, -1].mean(), color="sienna" if ALONE[way] > 1 else "black", ls="--", lw=1, label=way)
+                continue
+            x = [point["exchanges"] for point in found[0]["curve"]]
+            ax.plot(x, y.mean(0), color=f"C{number}", label=way, lw=1.5)
+            ax.fill_between(x, y.min(0), y.max(0), color=f"C{number}", alpha=0.12, lw=0)
+        ax.set(title=f"{name}, {split}", xlabel="exchanges")
+        ax.grid(alpha=0.25)
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("test accuracy, mean of the classes, %")
+    axes[0].legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
+
+
+def main(task: str, here: Path, about: str, lrs: Sequence[float] = LRS) -> None:
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
+    parser.add_argument("--out", type=Path, default=Path(f"runs/{task}"), help="where the results of the trials are kept")
+    parser.add_argument("--quick", action="store_true", help="digits of 8×8 pixels at 12 sites, few exchanges; everything goes to --out")
+    parser.add_argument("--rounds", type=int, default=240, help="exchanges that each method has")
+    parser.add_argument("--published", action="store_true", help="the paper's step size only, without the grid")
+    args = parser.parse_args()
+    data = "digits"
+    if not args.quick:
+        try:
+            tables("mnist")
+            data = "mnist"
+        except DataError as error:
+            print(f"no MNIST, and small digits in its place: {error}")
+    small = data == "digits"
+    where, seeds = (args.out, (TUNING,)) if small else (here, (0, 1, 2))
+    args.out.mkdir(parents=True, exist_ok=True)
+    spent: dict[str, float] = {}
+
+    def trials(lrs: Sequence[float], seeds: Sequence[int]) -> list[Trial]:
+        exchanges = 24 if small else args.rounds
+        return [{"task": task, "data": data, "split": split, "method": way, "lr": lr, "exchanges": exchanges, "seed": seed}
+                for seed in seeds for split in SPLITS for way in METHODS for lr in lrs
+                if task == "loss-tuning" or "weights" not in way]  # where classes are alike, weights change nothing
+
+    def made(todo: list[Trial]) -> Done:
+        done = study(work, todo, args.out / ("quick.jsonl" if small else "trials.jsonl"), args.jobs, told)
+        spent.update({str(t): r["seconds"] for t, r in done})
+        return done
+
+    def write(compared: dict[str, Done]) -> None:
+        print(report(compared), flush=True)
+        plot(compared, where / "accuracy.png")
+        table = [row | {"setting": {"table": name, **row["setting"]}} for name, done in compared.items()
+                 for row in rows(done, (*SHOWN, "held-out balanced", "diverged"), setting=("data", "split", "lr", "exchanges"))]
+        record(where / "expected.json", table, sum(spent.values()) / 60 / args.jobs,
+               None if small else f"python experiments/{task}/run.py --rounds {args.rounds}{' --published' * args.published}")
+
+    compared = {"as published": made(trials((PUBLISHED,), seeds))}
+    write(compared)
+    if not args.published:
+        grid = made(trials(lrs[:2] if small else lrs, (TUNING,)))
+        chosen = best(grid, ("split", "method"), "held-out balanced")
+        compared["fairly tuned"] = made([{**s, "seed": seed} for s in chosen.values() for seed in seeds])
+        write(compared)

@@ -1,0 +1,22 @@
+"""A loss for rare classes, learned at 100 sites: FedNest, FedNest-SGD and LFedNest on long-tailed MNIST, against training without it.
+
+    python experiments/loss-tuning/run.py                both splits, two tables, accuracy.png, expected.json; data: $ROOKERY_DATA
+    python experiments/loss-tuning/run.py --published    with the paper's step sizes only
+    python experiments/loss-tuning/run.py --quick        handwritten digits of 8×8 pixels, few exchanges, written to --out only
+
+Tarzanagh, Li, Thrampoulidis, Oymak, "FedNest: Federated bilevel, minimax, and compositional optimization", ICML 2022.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nested import main as study
+
+
+def main() -> None:
+    study("loss-tuning", Path(__file__).resolve().parent, __doc__ or "")
+
+
+if __name__ == "__main__":
+    main()
