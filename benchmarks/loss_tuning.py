@@ -182,7 +182,8 @@ def main() -> list[Row]:
         calls = {o: number / rounds for o, number in fed.ledger["train"].calls.items() if o in each}
         print(" " * 4 + ", ".join(f"{o} {number:.0f} × {1e6 * each[o]:.0f} µs = {number * each[o]:.2f} s" for o, number in calls.items())
               + f", the rest {seconds - sum(number * each[o] for o, number in calls.items()):.2f} s", flush=True)
-    return compare("FedNest, loss tuning, MLP 784-200-10, 10 of 100", ours("FedNest", data, "auto")[0], plain(data), 2.0, 10, threads=(1,))
+    one, _ = ours("FedNest", data, "auto")
+    return compare("FedNest, loss tuning, MLP 784-200-10, 10 of 100", one, plain(data), seconds=10, threads=(1,))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import feddro
 import invariant_logistic
+import loss_tuning
 import nets
 import population
 from harness import load
@@ -13,5 +14,6 @@ if __name__ == "__main__":
     invariant_logistic.main()
     nets.main()
     feddro.main()
+    loss_tuning.main()
     population.main()
     print(load())

@@ -55,7 +55,8 @@ def test_a_comparison_goes_on_and_a_changed_description_is_run_again(tmp_path: P
 
 @pytest.mark.parametrize(("options", "words"), [
     ({"seeds": 0}, "seeds must be at least 1"), ({"by": "test loss"}, "by is a metric of the validation rows"),
-    ({"by": "validation AUP", "grid": {"algorithm.lr": [0.1]}}, "no run of plain gave 'validation AUP'; its metrics .* are validation accuracy")])
+    ({"by": "validation AUP", "grid": {"algorithm.lr": [0.1]}},
+     "no run of plain gave 'validation AUP'; its metrics .* are validation accuracy")])
 def test_mistakes_in_a_comparison(options: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=words):
         compare({"plain": SMALL}, **{"seeds": 1, "folder": tmp_path, "jobs": 1, **options})

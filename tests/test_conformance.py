@@ -46,7 +46,7 @@ def test_several_local_steps_move_the_solution_as_declared(case: Case) -> None:
         return
     offset = []
     for lr in (case.lr / 3, case.lr / 6):
-        _, state = advance(case, k, lr, 4, None, int(12 / lr), at_solution=True)
+        _, state = advance(case, k, lr, 4, None, int(5 / lr), at_solution=True)
         offset.append(float((state.x - k.x).norm()))
     if case.astray is not None:
         assert offset[1] > 1e-2

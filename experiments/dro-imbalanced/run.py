@@ -64,8 +64,9 @@ def fashion(data: str, s: Study, steps: int, local: Sequence[int], rounds: int) 
     grid = s.grid([settings(data, method, steps) for method in CHOICES])
     its = [d for d in grid if d[0]["method"] in ("FedDRO", "FastDRO", "PDSGD", "MBSGD") and d[0]["lr"] != WIDER]
     compared = {"as published": s.finals(its, "train accuracy"), "fairly tuned": s.finals(grid, "validation balanced")}
-    s.lrs = s.lrs[1:] or s.lrs  # the smallest is far too small for all
-    more = s.grid([settings(data, "FedDRO", steps, i) for i in local])
+    s.lrs = s.lrs[1:] or s.lrs  # the smallest is far too small for all; λ is the one chosen at I = 1
+    choice = next(t["choice"] for t, _ in compared["fairly tuned"] if t["method"] == "FedDRO")
+    more = s([{**settings(data, "FedDRO", steps, i), "choice": choice, "lr": lr, "seed": TUNING} for i in local for lr in s.lrs])
     compared["local steps, equal samples"] = s.finals(more, "validation balanced")
     chosen = {t["local_steps"]: t for t, _ in compared["local steps, equal samples"]}
     compared["local steps, equal rounds"] = s([{**chosen[i], "steps": rounds * i, "seed": seed} for i in local for seed in s.seeds])
@@ -121,7 +122,7 @@ def plot(compared: dict[str, Done], where: Path) -> None:
         figure.tight_layout()
         figure.savefig(where / f"{file}.png", dpi=100)
     figure, axes = plt.subplots(1, 3, figsize=(13, 3.9))
-    for ax, metric in zip(axes, metrics[1:], strict=True):
+    for ax, metric in zip(axes, metrics[:3], strict=True):
         for name in [name for name in compared if name.startswith("local")]:
             found = [(i, spread([100 * r[metric] for r in part])) for (i,), part in groups(compared[name], "local_steps").items()]
             ax.errorbar([i for i, _ in found], [v.mean for _, v in found], [v.std for _, v in found], marker="o", markersize=4,

@@ -73,7 +73,7 @@ def algorithm(trial: Trial, rounds: int) -> Any:
     lr, steps, batch = Drop(trial["lr"], (max(1, round(trial["drop"] * rounds)),)), trial["local_steps"], trial["batch"]
     match trial["method"]:
         case "FedDRO":
-            return FedDRO(lr, 0.1, steps, batch)  # g and h have a batch each
+            return FedDRO(lr, trial.get("beta", 0.1), steps, batch)  # g and h have a batch each
         case "GCIVR":
             return GCIVR(lr, steps, batch, (steps + 1) * batch)  # so that a step has 2·batch rows in the mean, as FedDRO's
         case "GCIVR, B = m":

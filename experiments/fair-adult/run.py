@@ -56,6 +56,11 @@ def local_steps(data: str, steps: int, rounds: int, local: tuple[int, ...]) -> d
             "equal rounds, no constraint": [setting("FedAvg", 0.0, i, rounds * i, **(of | {"batch": 32})) for i in local]}
 
 
+def momentum(data: str, steps: int, betas: tuple[float, ...]) -> list[Trial]:
+    """FedDRO's β, which is 0.1 elsewhere."""
+    return [{**setting("FedDRO", 10.0, 1, steps, 16, 0.75, data, "sex"), "beta": beta} for beta in betas]
+
+
 def told(number: int, of: int) -> None:
     if number % 20 == 0 or number == of:
         print(f"{number} of {of} trials", flush=True)
@@ -73,10 +78,12 @@ def report(tables_of: dict[str, Done]) -> str:
     for name, done in tables_of.items():
         lines += [f"\n{name}", "| method | ρ | I | lr | exchanges of x | MB | rows | train acc. | train gap | test acc. | test gap |",
                   "|---|---|---|---|---|---|---|---|---|---|---|"]
-        for (method, rho, i, lr, _), found in groups(done, "method", "rho", "local_steps", "lr", "steps").items():
+        done = [({"beta": None, **t}, r) for t, r in done]
+        for (method, rho, i, lr, _, beta), found in groups(done, "method", "rho", "local_steps", "lr", "steps", "beta").items():
             cell = {m: spread([r[m] for r in found]) for m in METRICS}
             text = " | ".join(f"{100 * cell[m].mean:.2f} ± {100 * cell[m].std:.2f}" for m in METRICS[:4])
-            lines.append(f"| {method} | {rho:g} | {i} | {lr:g} | {cell['models'].mean:.0f} | {cell['bytes'].mean / 1e6:.2f} "
+            name_of = method if beta is None else f"{method}, β = {beta}"
+            lines.append(f"| {name_of} | {rho:g} | {i} | {lr:g} | {cell['models'].mean:.0f} | {cell['bytes'].mean / 1e6:.2f} "
                          f"| {cell['samples'].mean:.0f} | {text} |")
     return "\n".join(lines)
 
@@ -125,7 +132,9 @@ def plot(tables_of: dict[str, Done], where: Path) -> None:
                 if len({t["rho"] for t, _ in tables_of[name] if t["method"] == method}) > 1:
                     ax.annotate(f"{rho:g}", points[-1], textcoords="offset points", xytext=(4, 4), fontsize=7, color=f"C{number}")
             ax.plot([a for a, _ in points], [b for _, b in points], color=f"C{number}", linewidth=0.8)
-        ax.set(xlabel="test gap of the true positive rates, %", ylabel="test accuracy, %", title=name + " (number: ρ)")
+        top = max(100 * r["test accuracy"] for _, r in tables_of[name])
+        ax.set(xlabel="test gap of the true positive rates, %", ylabel="test accuracy, %", title=name + " (number: ρ)",
+               ylim=(top - 4, top + 0.2))
         ax.legend(fontsize=8)
         ax.grid(alpha=0.3)
     for ax, metric in zip(axes[len(protected):], ("test accuracy", "test gap"), strict=True):
@@ -166,11 +175,13 @@ def main() -> None:
     for name, settings in local_steps(data, *((16, 4) if small else (512, 32)), local).items():
         tables_of[name] = of(settings)
     if not small:
+        tables_of["momentum"] = of(momentum(data, 512, (0.01, 0.03, 0.3)), range(3), FAIR[-2:])
         tables_of["frontier, race"] = of(frontier(data, "race", 512, SOME), range(3))
     print(report(tables_of))
     plot(tables_of, where)
     table = [row | {"setting": {"table": name, **row["setting"]}} for name, done in tables_of.items()
-             for row in rows(done, METRICS, setting=("data", "protected", "rho", "local_steps", "steps", "batch", "lr"))]
+             for row in rows([({"beta": 0.1 if t["method"] == "FedDRO" else None, **t}, r) for t, r in done], METRICS,
+                             setting=("data", "protected", "rho", "local_steps", "steps", "batch", "lr", "beta"))]
     minutes = sum(r["seconds"] for done in tables_of.values() for _, r in done) / 60 / args.jobs
     record(where / "expected.json", table, minutes, None if small else "python experiments/fair-adult/run.py")
 

@@ -35,7 +35,7 @@ SPLITS = {"iid": 0.5, "non-iid": 0.2}  # the share of validation rows
 NESTED = {"FedNest": (FedNest, 2 * T + N + 3), "FedNest-SGD": (FedNestSGD, T + N + 3), "LFedNest": (LFedNest, T + 1)}
 ALONE = {"stocBiO, one site": T, "SGD, one site": 1}  # the dashed lines: all rows in one place; inner steps count as many times
 PLAIN = {"FedAvg": 1, "FedSVRG": 2, "FedAvg, class weights": 1}
-METHODS = (*NESTED, *PLAIN, *ALONE)
+METHODS = ("FedNest", "FedNest-SGD", *PLAIN, *ALONE, "LFedNest")  # the one that computes most comes last
 SHOWN = ("test balanced", "test worst class", "test accuracy")
 
 

@@ -121,9 +121,9 @@ def jvp(fn: Callable[[Tensor], Tensor], x: Tensor, v: Tensor) -> tuple[Tensor, T
     _load_forward_rules()
     try:
         if _functional.get():
-            return torch.func.jvp(fn, (x,), (v,))  # type: ignore[no-any-return]
+            return torch.func.jvp(fn, (x,), (v,))  # type: ignore[return-value]
         with forward_ad.dual_level():
-            value, tangent = forward_ad.unpack_dual(fn(forward_ad.make_dual(x, v)))
+            value, tangent = forward_ad.unpack_dual(fn(forward_ad.make_dual(x, v)))  # type: ignore[no-untyped-call]
             return value, torch.zeros_like(value) if tangent is None else tangent
     except NotImplementedError:  # an operation without a forward derivative: J(x)v is the gradient of Jᵀu·v in u
         value = fn(x)

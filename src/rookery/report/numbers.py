@@ -64,8 +64,8 @@ def methods(records: Sequence[Record]) -> list[Method]:
         seen[key] = record
         group = groups.setdefault(record.label, [])
         if group and group[0].about.get("config", {}).get("data") != record.about.get("config", {}).get("data"):
-            raise ReportError(f"runs of one label are seeds of one method on the same data, but {group[0].folder} and {record.folder}, both "
-                              f"{record.label!r}, are of different data: write a page for each, or run one with another --label")
+            raise ReportError(f"runs of one label are seeds of one method on the same data, but {group[0].folder} and {record.folder}, "
+                              f"both {record.label!r}, are of different data: write a page for each, or run one with another --label")
         group.append(record)
     return [Method(label, place, tuple(group)) for place, (label, group) in enumerate(groups.items())]
 
