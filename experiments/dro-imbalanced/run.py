@@ -153,7 +153,7 @@ def main() -> None:
     small = data == "digits"
     where = args.out if small else HERE
     s = Study(args.out / ("quick.jsonl" if small else "trials.jsonl"), args.jobs, small)
-    compared = fashion(data, s, *((8, (1, 2), 4) if small else (600, LOCAL, 48)))
+    compared = fashion(data, s, *((8, (1,), 4) if small else (600, LOCAL, 48)))
     if args.cifar and not small:
         s.store = args.out / "cifar.jsonl"
         compared[f"CIFAR-10, ResNet-20, {args.minutes:g} minutes each"] = s(photographs(args.minutes))
