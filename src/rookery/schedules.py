@@ -13,9 +13,9 @@ from .program import Schedule
 class Drop(Schedule):
     """`start`, times `factor` from each of `rounds` on.
 
-    >>> schedule = Drop(0.1, (90,))
+    >>> schedule = Drop(0.8, (90,), 0.5)
     >>> schedule.at(89), schedule.at(90)
-    (0.1, 0.01)
+    (0.8, 0.4)
     """
 
     start: float
