@@ -8,7 +8,6 @@ Settings of the FedNest paper: a net 784-200-10, T = 3, N = 3, 1/ℓ = 0.02, bat
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -26,7 +25,7 @@ from rookery.errors import DataError
 from rookery.models import mlp
 from rookery.objectives import balanced_cross_entropy, cross_entropy, hyper_representation, loss_tuning
 from rookery.run import run
-from rookery.study import Done, Result, Trial, best, groups, record, rows, spread, study
+from rookery.study import Done, Result, Trial, announce, arguments, best, groups, record, rows, spread, study
 
 CLASSES, BATCH, EPOCHS, T, N, SMOOTHNESS, HELD, POINTS = 10, 10, 5, 3, 3, 50.0, 0.1, 10
 SITES = {"mnist": 100, "digits": 12}
@@ -127,10 +126,6 @@ def work(trial: Trial) -> Result:
     return {**last, "diverged": float(diverged), "curve": curve, "rounds": rounds, "seconds": time.process_time() - begun}
 
 
-def told(number: int, of: int) -> None:
-    print(f"{number} of {of} trials", flush=True)
-
-
 def report(compared: dict[str, Done]) -> str:
     lines = []
     for name, done in compared.items():
@@ -139,7 +134,7 @@ def report(compared: dict[str, Done]) -> str:
         for (split, way, lr), found in groups(done, "split", "method", "lr").items():
             cells = [spread([100 * r[m] for r in found]) for m in SHOWN]
             broken = f" ({sum(r['diverged'] for r in found):.0f} diverged)" if any(r["diverged"] for r in found) else ""
-            lines.append(f"| {split} | {way}{broken} | {lr:g} | {'–' if way in ALONE else found[0]['exchanges']:.0f} | "
+            lines.append(f"| {split} | {way}{broken} | {lr:g} | {'–' if way in ALONE else round(found[0]['exchanges'])} | "
                          + " | ".join(f"{c.mean:.1f} ± {c.std:.1f}" for c in cells) + " |")
     return "\n".join(lines)
 
@@ -174,10 +169,7 @@ def plot(compared: dict[str, Done], path: Path) -> None:
 
 
 def main(task: str, here: Path, about: str, lrs: Sequence[float] = LRS) -> None:
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
-    parser.add_argument("--out", type=Path, default=Path(f"runs/{task}"), help="where the results of the trials are kept")
-    parser.add_argument("--quick", action="store_true", help="digits of 8×8 pixels at 12 sites, few exchanges; everything goes to --out")
+    parser = arguments(about, task, "digits of 8×8 pixels at 12 sites, few exchanges; everything goes to --out")
     parser.add_argument("--rounds", type=int, default=240, help="exchanges that each method has")
     parser.add_argument("--published", action="store_true", help="the paper's step size only, without the grid")
     args = parser.parse_args()
@@ -200,7 +192,7 @@ def main(task: str, here: Path, about: str, lrs: Sequence[float] = LRS) -> None:
                 if task == "loss-tuning" or "weights" not in way]  # where classes are alike, weights change nothing
 
     def made(todo: list[Trial]) -> Done:
-        done = study(work, todo, args.out / ("quick.jsonl" if small else "trials.jsonl"), args.jobs, told)
+        done = study(work, todo, args.out / ("quick.jsonl" if small else "trials.jsonl"), args.jobs, announce)
         spent.update({str(t): r["seconds"] for t, r in done})
         return done
 
