@@ -9,7 +9,6 @@ Khanduri et al., "FedDRO: Federated compositional optimization for distributiona
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 from classes import CHOICES, tables, work
 
 from rookery.errors import DataError
-from rookery.study import Done, Trial, best, groups, record, rows, spread, study
+from rookery.study import Done, Trial, announce, arguments, best, groups, record, rows, spread, study
 
 HERE = Path(__file__).resolve().parent
 LRS, WIDER = (0.001, 0.01, 0.05, 0.1), 0.3  # the paper's, and one more, as its largest is the best for most methods
@@ -32,11 +31,6 @@ def settings(data: str, method: str, steps: int, local_steps: int = 1, alpha: fl
     return {"data": data, "method": method, "steps": steps, "local_steps": local_steps, "alpha": alpha}
 
 
-def told(number: int, of: int) -> None:
-    if number % 10 == 0 or number == of:
-        print(f"{number} of {of} trials", flush=True)
-
-
 class Study:
     """Where trials are kept, and how they are chosen."""
 
@@ -45,7 +39,7 @@ class Study:
         self.lrs, self.seeds, self.choices = ((0.05,), (TUNING,), 1) if small else ((*LRS, WIDER), (0, 1, 2), 2)
 
     def __call__(self, todo: list[Trial]) -> Done:
-        done = study(work, todo, self.store, self.jobs, told)
+        done = study(work, todo, self.store, self.jobs, announce)
         self.all.update({str(t): r["seconds"] for t, r in done})
         return done
 
@@ -136,10 +130,7 @@ def plot(compared: dict[str, Done], where: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
-    parser.add_argument("--out", type=Path, default=Path("runs/dro-imbalanced"), help="where the results of the trials are kept")
-    parser.add_argument("--quick", action="store_true", help="small digits, few steps; everything goes to --out")
+    parser = arguments(__doc__, "dro-imbalanced", "small digits, few steps; everything goes to --out")
     parser.add_argument("--cifar", action="store_true", help="CIFAR-10 with ResNet-20 as well")
     parser.add_argument("--minutes", type=float, default=1.0, help="of CPU for each method on CIFAR-10")
     args = parser.parse_args()

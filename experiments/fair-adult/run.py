@@ -9,7 +9,6 @@ Kamiran, Calders, "Data preprocessing techniques for classification without disc
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 from census import tables, work
 
 from rookery.errors import DataError
-from rookery.study import Done, Trial, best, groups, record, rows, spread, study
+from rookery.study import Done, Trial, announce, arguments, best, groups, record, rows, spread, study
 
 HERE = Path(__file__).resolve().parent
 PUBLISHED, FAIR = (0.001, 0.01, 0.05, 0.1), (0.01, 0.03, 0.1, 0.3, 1.0)  # step sizes: the paper's, and ours
@@ -62,16 +61,11 @@ def momentum(data: str, steps: int, betas: tuple[float, ...]) -> list[Trial]:
     return [{**setting("FedDRO", 10.0, 1, steps, 16, 0.75, data, "sex"), "beta": beta} for beta in betas]
 
 
-def told(number: int, of: int) -> None:
-    if number % 20 == 0 or number == of:
-        print(f"{number} of {of} trials", flush=True)
-
-
 def tuned(settings: list[Trial], lrs: tuple[float, ...], seeds: range, store: Path, jobs: int) -> Done:
     """Every setting with the step size that is best on the validation rows of another seed, then all seeds."""
-    grid = study(work, [{**s, "lr": lr, "seed": TUNING} for s in settings for lr in lrs], store, jobs, told)
+    grid = study(work, [{**s, "lr": lr, "seed": TUNING} for s in settings for lr in lrs], store, jobs, announce)
     chosen = best(grid, list(settings[0]), "validation value", larger=False)
-    return study(work, [{**s, "seed": seed} for s in chosen.values() for seed in seeds], store, jobs, told)
+    return study(work, [{**s, "seed": seed} for s in chosen.values() for seed in seeds], store, jobs, announce)
 
 
 def report(tables_of: dict[str, Done]) -> str:
@@ -153,11 +147,7 @@ def plot(tables_of: dict[str, Done], where: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
-    parser.add_argument("--out", type=Path, default=Path("runs/fair-adult"), help="where the results of the trials are kept")
-    parser.add_argument("--quick", action="store_true", help="a generated table, one penalty, few steps; everything goes to --out")
-    args = parser.parse_args()
+    args = arguments(__doc__, "fair-adult", "a generated table, one penalty, few steps; everything goes to --out").parse_args()
     data = "stand-in"
     if not args.quick:
         try:

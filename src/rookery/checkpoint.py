@@ -107,6 +107,13 @@ def _agree(path: Path | str, fed: Federation, constants: Tensor | None) -> None:
                               "or prepare at the same point")
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write a text aside and rename it, so that the file is there as a whole or not at all."""
+    aside = path.with_suffix(".part")
+    aside.write_text(text)
+    aside.replace(path)
+
+
 def extra(path: Path | str) -> Any:
     """What was given to `save` beside the state."""
     return _read(Path(path))[0]["extra"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -12,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from .checkpoint import write_whole
 from .config import describe, parse
 from .data.folder import locate
 from .errors import ConfigError, NonFinite
@@ -63,7 +65,7 @@ def compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mappi
             _with(tree, values, label)
     tried = _tune(descriptions, grid or {}, by, range(TUNING, TUNING + tuning_seeds), folder, jobs, told)
     wanted = best(tried, ["label"], by, larger_is_better(by)) if tried else {}
-    todo = []
+    todo, digests = [], _digests(descriptions)
     for label, tree in descriptions.items():
         chosen = dict(wanted[(label,)]["values"]) if tried else {}
         scores = [{"values": dict(values), "score": _mean(results, by)}
@@ -71,7 +73,7 @@ def compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mappi
         told_of = {"metric": by, "chosen": chosen, "tried": scores}
         for seed in range(seeds):
             todo.append({"label": label, "tree": _with(tree, {**chosen, "federation.seed": seed}, label), "seed": seed,
-                         "data": _digest(parse(tree).data), "folder": str(folder / label / f"seed-{seed}"),
+                         "data": digests[label], "folder": str(folder / label / f"seed-{seed}"),
                          **({"tuning": told_of} if tried else {})})
     done = study(_train, todo, folder / "runs.jsonl", jobs, told, _there)
     return _entries(done, wanted, bool(tried))
@@ -79,11 +81,11 @@ def compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mappi
 
 def _tune(descriptions: dict[str, Tree], grid: Mapping[str, Sequence[Any]], by: str, seeds: Sequence[int], folder: Path,
           jobs: int | None, told: Told | None) -> Done:
-    combinations = [[list(item) for item in values.items()] for values in trials(**grid)] if grid else []
-    if not combinations:
+    if not grid:
         return []
+    combinations, digests = [[list(item) for item in values.items()] for values in trials(**grid)], _digests(descriptions)
     todo = [{"label": label, "values": values, "seed": seed, "tree": _with(tree, {**dict(values), "federation.seed": seed}, label),
-             "data": _digest(parse(tree).data)}
+             "data": digests[label]}
             for label, tree in descriptions.items() for values in combinations for seed in seeds]
     done = study(_try, todo, folder / "tuning.jsonl", jobs, told)
     for label in descriptions:
@@ -106,6 +108,10 @@ def _with(tree: Tree, values: dict[str, Any], label: str) -> Tree:
         return describe(parse(changed))
     except ConfigError as error:
         raise ConfigError(f"{label}: {error}") from None
+
+
+def _digests(descriptions: dict[str, Tree]) -> dict[str, str]:
+    return {label: _digest(parse(tree).data) for label, tree in descriptions.items()}
 
 
 def _digest(data: DataPart) -> str:
@@ -154,9 +160,7 @@ def _train(trial: Trial) -> Result:
             raise ConfigError(f"{folder} holds something else than a run of a comparison; take another --out")
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    aside = folder / "trial.part"
-    aside.write_text(json.dumps(trial))
-    aside.replace(folder / "trial.json")
+    write_whole(folder / "trial.json", json.dumps(trial))
     about = {"tuning": trial["tuning"]} if "tuning" in trial else {}
     result = _whole(assemble(parse(trial["tree"]), folder).run(folder, trial["label"], resume=True, about=about))
     return {"reason": result.reason, **_finite(result.history[-1])}
@@ -178,9 +182,7 @@ def _entries(done: Done, wanted: dict[tuple[Any, ...], Trial], tuned: bool) -> l
     first = next(iter(by_label.values()))
     entries = []
     for label, results in by_label.items():
-        ends: dict[str, int] = {}
-        for result in results:
-            ends[result["reason"]] = ends.get(result["reason"], 0) + 1
+        ends = dict(Counter(result["reason"] for result in results))
         metrics = [name for name in results[0] if name.startswith("test ") and all(name in result for result in results)]
         columns = {name: [float(result[name]) for result in results] for name in metrics}
         against = {name: paired(values, [float(result[name]) for result in first]) for name, values in columns.items()

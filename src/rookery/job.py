@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from . import __version__
+from .checkpoint import write_whole
 from .config import Config, describe
 from .data import Data
 from .data.sets import Table
@@ -98,7 +99,7 @@ class Job:
                 "trouble": result.trouble, "iterate": "last" if result.output is None else "uniform",
                 "rounds": before + result.rounds, "seconds": result.seconds, "ledger": self.fed.ledger.to_json(),
                 "sites": self.sites(x), "traffic": [asdict(line) for line in result.traffic], **(about or {})}
-        (folder / "about.json").write_text(json.dumps(told, indent=1))
+        write_whole(folder / "about.json", json.dumps(told, indent=1))
         return result
 
     def _claim(self, folder: Path, resume: bool) -> None:
@@ -111,9 +112,7 @@ class Job:
         elif kept.exists() and json.loads(kept.read_text()) != json.loads(json.dumps(own)):
             raise CheckpointError(f"{folder} holds a run of another description; resume it as {kept} says, or take another folder")
         folder.mkdir(parents=True, exist_ok=True)
-        aside = kept.with_suffix(".part")
-        aside.write_text(json.dumps(own))
-        aside.replace(kept)
+        write_whole(kept, json.dumps(own))
 
     def sites(self, x: Tensor) -> list[dict[str, Any]]:
         """Every site's rows, and its scores on those it held out; a site that held out none has no scores."""

@@ -95,9 +95,8 @@ class DataPart:
         if self.positive:
             places = [self._class(train, one) for one in self.positive]
             train, test = train.binary(places), test.binary(places)
-        for keep in self._thinning(train, seed):
-            train, classes = train.take(keep), classes[keep]
-        return train, classes, test
+        keep = self._thinning(train, seed)
+        return (train, classes, test) if keep is None else (train.take(keep), classes[keep], test)
 
     def _tables(self) -> tuple[Table, Table]:
         share: dict[str, Any] = {} if self.test_share is None else {"test_share": self.test_share}
@@ -113,16 +112,16 @@ class DataPart:
         assert self.name is not None
         return load(self.name, **(options if self.split_seed else share))
 
-    def _thinning(self, train: Table, seed: int) -> list[NDArray[np.bool_]]:
+    def _thinning(self, train: Table, seed: int) -> NDArray[np.bool_] | None:
         labels = train.fields["labels"].numpy()
         if self.long_tail is not None:
-            return [long_tail(labels, self.long_tail, seed)]
+            return long_tail(labels, self.long_tail, seed)
         if self.minority_keep is not None:
             places = [self._class(train, one) for one in self.minority]
-            return [step(labels, places, self.minority_keep, seed)]
+            return step(labels, places, self.minority_keep, seed)
         if self.keep_positives is not None or self.positive_share is not None:
-            return [drop_positives(labels, self.keep_positives, self.positive_share, seed)]
-        return []
+            return drop_positives(labels, self.keep_positives, self.positive_share, seed)
+        return None
 
     def _class(self, train: Table, one: int | str) -> int:
         """The place of a class: by its name, which may be a number, or else by its place."""

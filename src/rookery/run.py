@@ -257,9 +257,7 @@ class _Keeper:
         result.every = result.every if result.every is not None else extra["every"]
         if self.output.exists():
             result.output = load_file(self.output)["x"]
-        aside = self.history.with_suffix(".part")
-        aside.write_text("".join(json.dumps(row) + "\n" for row in result.history))
-        aside.replace(self.history)
+        checkpoint.write_whole(self.history, "".join(json.dumps(row) + "\n" for row in result.history))
 
 
 @contextmanager
