@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from rookery import Batch, Data, Federation, FedNest, LFedNest, Minimization, Model, Program
 from rookery import testproblems as known
 from rookery.autodiff import functional, hvp, jvp
 from rookery.data import Stratified
+from rookery.engines.tracing import tidy
 from rookery.engines.vectorised import Vectorised
 from rookery.models import mlp
 from rookery.objectives import hyper_representation, loss_tuning
@@ -54,6 +56,47 @@ def test_a_hessian_product_is_that_of_the_hessian(graph: bool) -> None:
     with functional() if graph else nullcontext():
         found = hvp(lambda z: (z**3).sum() / 6 + 0.5 * torch.dot(a, z) ** 2, x, v)
     torch.testing.assert_close(found, x * v + a * torch.dot(a, v))
+
+
+# graphs without what computes nothing
+
+
+def tidied(fn: Any, *inputs: Tensor) -> tuple[Any, list[str]]:
+    graph = make_fx(fn)(*inputs)
+    tidy(graph)
+    return graph, [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
+
+
+def test_a_tidied_graph_computes_each_thing_once_and_the_same_result() -> None:
+    x = torch.randn(3, 4)
+
+    def fn(x: Tensor) -> Tensor:
+        return ((x * 1).exp() + x.view(3, 4).exp() / 1.0 - 0.0).transpose(0, 1).transpose(0, 1)
+
+    graph, operations = tidied(fn, x)
+    assert torch.equal(graph(x), fn(x))
+    assert operations == ["aten.exp.default", "aten.add.Tensor"]
+
+
+def test_one_and_one_point_nought_are_not_the_same_operation() -> None:
+    def fn(x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.full((2,), 1), torch.full((2,), 1.0)
+
+    graph, _ = tidied(fn, torch.ones(1))
+    assert [value.dtype for value in graph(torch.ones(1))] == [torch.int64, torch.float32]
+
+
+def test_values_that_are_changed_in_place_stay_apart() -> None:
+    def fn(x: Tensor) -> Tensor:
+        a, b, c = torch.zeros(3), torch.zeros(3), x * 1
+        a[0] = 5.0
+        c[1] = 7.0
+        return a + b + c + x
+
+    x = torch.ones(3)
+    graph, _ = tidied(fn, x)
+    assert graph(x).tolist() == [7, 8, 2]
+    assert x.tolist() == [1, 1, 1]
 
 
 # draws sorted by kind

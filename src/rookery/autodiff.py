@@ -67,8 +67,8 @@ def value_and_jacobian(fn: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tenso
     """
     if _functional.get():
         value, pull = torch.func.vjp(fn, x)[:2]
-        rows = [pull(unit)[0] for unit in torch.eye(len(value), dtype=value.dtype, device=value.device)]
-        return value, _stack(rows)
+        units = torch.ones_like(value)[None] if len(value) == 1 else torch.eye(len(value), dtype=value.dtype, device=value.device)
+        return value, _stack([pull(unit)[0] for unit in units])
     nested = _depth.get() > 0 and torch.is_grad_enabled()
     leaf = x if nested and x.requires_grad else x.detach().requires_grad_()
     token = _depth.set(_depth.get() + 1)

@@ -31,10 +31,13 @@ class Setting:
     constants: Tensor | None = None  # the sum that finished the problem in `prepare`
     min_batch: int = 1  # no batch may have fewer samples
     checked: set[str] = field(default_factory=set)  # hand-written oracles already compared with autodiff
+    words: dict[str, rng.Words] = field(default_factory=dict, init=False)  # by phase, those of all clients without the call
 
     def keys(self, clients: np.ndarray, phase: str, call: int) -> rng.Words:
         """The random words of one call at these clients."""
-        return rng.combine(self.data.words[clients], self.seed, rng.name_word(phase), call)
+        if phase not in self.words:
+            self.words[phase] = rng.combine(self.data.words, self.seed, rng.name_word(phase))
+        return rng.combine(self.words[phase][clients], call)
 
     def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
         return nullcontext() if self.precision is None else torch.autocast(device.type, dtype=self.precision)

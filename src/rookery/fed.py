@@ -74,7 +74,7 @@ class Cohort:
             times = int(times)
         if isinstance(times, np.ndarray) and times.shape != (self.size,):
             raise PlacementError(f"times must be one number, or one for each of the {self.size} clients; got shape {times.shape}")
-        if np.min(times) < 0:
+        if (times if isinstance(times, int) else np.min(times)) < 0:
             raise PlacementError(f"times says how often a function is repeated; it cannot be {np.min(times)}")
         if not (isinstance(times, int) and times == 1) and count > len(arguments):
             raise PlacementError(f"{fn.__qualname__} returns {count} values but takes {len(arguments)}: repeated, results become arguments")

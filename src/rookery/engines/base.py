@@ -48,6 +48,11 @@ class Map:
         """Draws that were counted already."""
         return 0 if self.like is None else max(self.like.drawn[0], self.like.known)
 
+    @property
+    def most(self) -> int:
+        """The largest number of repetitions at a client."""
+        return self.times if isinstance(self.times, int) else int(self.times.max())
+
     def times_of(self, position: int) -> int:
         return self.times if isinstance(self.times, int) else int(self.times[position])
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._decomp import get_decompositions
+from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ..autodiff import functional
@@ -94,11 +95,7 @@ def trace(op: Map, one: Callable[..., tuple[Tensor, ...]], tensors: list[Tensor]
         with functional(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             graph = make_fx(torch.func.vmap(one, in_dims=dims), decomposition_table=_decompositions())(*tensors)
-            for node in list(graph.graph.nodes):
-                if node.target is torch.ops.aten.detach.default:
-                    node.replace_all_uses_with(node.args[0])
-            graph.graph.eliminate_dead_code()
-            graph.recompile()
+            tidy(graph)
             return _script(graph, tensors)
     except EngineError:
         raise
@@ -106,6 +103,37 @@ def trace(op: Map, one: Callable[..., tuple[Tensor, ...]], tensors: list[Tensor]
         raise EngineError(f"{op.fn.__qualname__} does not vectorise over clients "
                           f"({str(error).splitlines()[0] if str(error) else type(error).__name__}); "
                           'multiply by masks instead of indexing by a condition, or write engine="loop"') from error
+
+
+def tidy(module: GraphModule) -> None:
+    """Drop what computes nothing: views of the same shape, factors of 1, what was computed before. Small models cost by the operation."""
+    aten = torch.ops.aten
+    shaping = (aten.view.default, aten._unsafe_view.default, aten.expand.default)
+    neutral = {aten.mul.Scalar: 1, aten.mul.Tensor: 1, aten.div.Tensor: 1, aten.sub.Tensor: 0}  # + 0 would change −0
+    nodes = [node for node in module.graph.nodes if node.op == "call_function"]
+    # a value that is changed in place is not the same as its equal
+    pure = not any(isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable for node in nodes)
+    known: dict[Any, Node] = {}
+    for node in nodes:
+        same: Any = None
+        if node.target is aten.detach.default:
+            same = node.args[0]
+        elif node.target in shaping or (pure and node.target in neutral and node.args[1] == neutral[node.target]):
+            same = node.args[0] if _form(node) is not None and _form(node) == _form(node.args[0]) else None
+        elif node.target is aten.transpose.int and node.args[0].target is node.target and node.args[0].args[1:] == node.args[1:]:
+            same = node.args[0].args[0]
+        elif pure:
+            key = repr((node.target, node.args, sorted(node.kwargs.items())))  # nodes by their names, which are unique; 1 is not 1.0
+            same = known.setdefault(key, node)
+        if same is not None and same is not node:
+            node.replace_all_uses_with(same)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+
+
+def _form(node: Any) -> object:
+    value = node.meta.get("tensor_meta") if isinstance(node, Node) else None
+    return value and (value.shape, value.stride, value.dtype)
 
 
 def _script(graph: Graph, tensors: list[Tensor]) -> Graph:

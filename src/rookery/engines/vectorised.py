@@ -123,9 +123,10 @@ class Vectorised(LocalEngine):
             whole = len(positions) == len(flush.cohort)
             part = arguments if whole else [a[torch.from_numpy(positions)] if isinstance(a, Tensor) else a for a in arguments]
             made = self._group(op, plan, flush.cohort[positions], times, part)
+            total = int(times.sum())
             for name, count in plan.calls.items():
-                calls[name] += count * int(times.sum())
-            samples += sum(plan.sizes(int(self.setting.data.sizes[flush.cohort[positions[0]]]))[op.known:]) * int(times.sum())
+                calls[name] += count * total
+            samples += sum(plan.sizes(int(self.setting.data.sizes[flush.cohort[positions[0]]]))[op.known:]) * total
             if whole:
                 out = made
             else:
@@ -136,7 +137,7 @@ class Vectorised(LocalEngine):
                         raise EngineError(f"{op.fn.__qualname__} returns values of a different shape at different clients; "
                                           'write engine="loop"')
                     full[torch.from_numpy(positions)] = m
-        op.drawn[0] = len(plan.requests) if np.max(op.times) > 0 else 0  # known to later operations of the same flush
+        op.drawn[0] = len(plan.requests) if op.most > 0 else 0  # known to later operations of the same flush
         return out, Work(calls, samples, op.drawn[0])
 
     @staticmethod
@@ -164,6 +165,8 @@ class Vectorised(LocalEngine):
         """Positions of clients that can run together, and how often each repeats."""
         n = len(flush.cohort)
         times = np.full(n, op.times) if isinstance(op.times, int) else np.asarray(op.times)
+        if isinstance(op.times, int) and not plan.by_size:
+            return [(np.arange(n), times)]
         sizes = self.setting.data.sizes[flush.cohort] if plan.by_size else np.zeros(n, dtype=np.int64)
         apart = times if n * times.max() > SPARE * times.sum() else np.zeros_like(times)
         kinds, which = np.unique(np.stack([apart, sizes]), axis=1, return_inverse=True)
@@ -177,10 +180,11 @@ class Vectorised(LocalEngine):
         # a number becomes an input of the graph, so that a schedule does not trace it anew
         arguments = [torch.tensor(a, dtype=torch.float64) if isinstance(a, float) else a for a in arguments]
         taus = [torch.from_numpy(times.astype(np.float64))] if plan.asks_times else []
+        fewest = times.min()
         for step, batches in enumerate(self._batches(op, plan, clients, int(times.max()))):
             tensors = taus + [a for a in arguments if isinstance(a, Tensor)] + [leaf for batch in batches for leaf in batch.leaves()]
             made = list(self._graph(op, plan, arguments, batches, tensors)(*tensors))
-            if step >= times.min():  # some clients are done
+            if step >= fewest:  # some clients are done
                 busy = torch.from_numpy(times > step)
                 made = [torch.where(busy.view(-1, *[1] * (new.dim() - 1)), new, old) for new, old in zip(made, arguments, strict=False)]
             arguments = [*made, *arguments[count:]]
@@ -188,6 +192,9 @@ class Vectorised(LocalEngine):
 
     def _batches(self, op: Map, plan: Plan, clients: Index, times: int) -> Iterator[list[Batch]]:
         """The clients' batches, repetition after repetition; selected for a run of repetitions at once."""
+        if not plan.requests:
+            yield from ([] for _ in range(times))
+            return
         sampling, data = self.setting.problem.sampling, self.setting.data
         keys = self.setting.keys(clients, op.phase, op.call)
         streams: dict[int, np.random.Generator] = {}
