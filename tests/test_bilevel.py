@@ -120,6 +120,27 @@ def test_fednest_sgd(series: str) -> None:
     different(states, twin(inn=lambda gy, x, y, beta, tau: twins.inner_sgd(gy, x, y, beta, [1] * 4)))
 
 
+@pytest.mark.parametrize(("kind", "name"), [(FedNestSGD, "fednest_sgd"), (LFedNest, "lfednest")])
+def test_local_steps_on_x_may_be_others_than_on_y(kind: Any, name: str) -> None:
+    problem, data, o = curved()
+    states = run(kind(ALPHA, BETA, 2, TAU, 4, ELL, "deterministic", outer_steps=(1, 2, 5, 1)), Federation(problem, data))
+
+    def twin(outer: tuple[int, ...]) -> list[Any]:
+        return getattr(twins, name)(**o, x0=X0, y0=Y0, alpha=ALPHA, beta=BETA, tau=TAU, T=2, N=4, ell=ELL, rounds=ROUNDS, outer=outer)
+    same(states, twin((1, 2, 5, 1)))
+    different(states, twin(TAU))
+
+
+@pytest.mark.parametrize(("kind", "beta"), [(FedNest, BETA), (LFedNest, 1e-30)])
+def test_full_takes_all_rows_for_what_is_averaged_before_local_steps(kind: Any, beta: float) -> None:
+    """With one local step g_i(y_i) − g_i(y) vanishes and q alone moves y, p and h alone x; LFedNest's y has no q, and rests here."""
+    problem, data, _ = curved()
+    few, full, all_rows = (run(kind(ALPHA, beta, 2, 1, 4, ELL, "deterministic", **options), Federation(problem, data))
+                           for options in ({"batch": 2}, {"batch": 2, "full": True}, {}))
+    same(full, [(s.x.numpy(), s.y.numpy()) for s in all_rows])
+    different(few, [(s.x.numpy(), s.y.numpy()) for s in all_rows])
+
+
 @pytest.mark.parametrize(("kind", "normalised"), [(SimFBO, False), (ShroFBO, True)])
 def test_simfbo_and_shrofbo(kind: Any, normalised: bool) -> None:
     problem, data, o = curved()

@@ -63,8 +63,11 @@ def inner_sgd(gy, x, y, beta, tau):
     return mean(ends)
 
 
-def lfednest(fx, fy, gy, gyy, gxy, x0, y0, alpha, beta, tau, T, N, ell, rounds, n_primes=None, stale=False):
-    """Table: SGD on x, SGD on y, no global gradient and no global IHGP. `stale` (WRONG): p_i once a round instead of at every step."""
+def lfednest(fx, fy, gy, gyy, gxy, x0, y0, alpha, beta, tau, T, N, ell, rounds, n_primes=None, stale=False, outer=None):
+    """Table: SGD on x, SGD on y, no global gradient and no global IHGP. `stale` (WRONG): p_i once a round instead of at every step.
+
+    outer: local steps on x, where they are not tau"""
+    outer = outer or tau
     x, y, out = np.array(x0, float), np.array(y0, float), []
     for k in range(rounds):
         for _ in range(T):
@@ -72,19 +75,19 @@ def lfednest(fx, fy, gy, gyy, gxy, x0, y0, alpha, beta, tau, T, N, ell, rounds, 
         ends = []
         for i in range(len(fx)):
             x_i, n = x, None if n_primes is None else n_primes[k]
-            for _ in range(tau[i]):
+            for _ in range(outer[i]):
                 at = x if stale else x_i
                 p = own_series(lambda v, i=i, at=at, y=y: gyy[i](at, y, v), fy[i](at, y), N, ell, n)
-                x_i = x_i - alpha / tau[i] * (fx[i](x_i, y) - gxy[i](x_i, y, p))
+                x_i = x_i - alpha / outer[i] * (fx[i](x_i, y) - gxy[i](x_i, y, p))
             ends.append(x_i)
         x = mean(ends)
         out.append((x, y))
     return out
 
 
-def fednest_sgd(fx, fy, gy, gyy, gxy, x0, y0, alpha, beta, tau, T, N, ell, rounds, conjugate=False, inn=inner_sgd):
+def fednest_sgd(fx, fy, gy, gyy, gxy, x0, y0, alpha, beta, tau, T, N, ell, rounds, conjugate=False, inn=inner_sgd, outer=None):
     """Table: SVRG on x, SGD on y, global IHGP (the summed series, or N steps of conjugate gradients)."""
-    m = len(fx)
+    m, outer = len(fx), outer or tau
     x, y, out = np.array(x0, float), np.array(y0, float), []
     for _ in range(rounds):
         for _ in range(T):
@@ -99,8 +102,8 @@ def fednest_sgd(fx, fy, gy, gyy, gxy, x0, y0, alpha, beta, tau, T, N, ell, round
         ends = []
         for i in range(m):
             x_i = x
-            for _ in range(tau[i]):
-                x_i = x_i - alpha / tau[i] * ((fx[i](x_i, y) - gxy[i](x_i, y, p)) - (fx[i](x, y) - gxy[i](x, y, p)) + h)
+            for _ in range(outer[i]):
+                x_i = x_i - alpha / outer[i] * ((fx[i](x_i, y) - gxy[i](x_i, y, p)) - (fx[i](x, y) - gxy[i](x, y, p)) + h)
             ends.append(x_i)
         x = mean(ends)
         out.append((x, y))

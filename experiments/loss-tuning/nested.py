@@ -3,7 +3,8 @@
 loss-tuning:           x = (Δ, l) of the training loss CE(σ(Δ)·scores + l), y = the net; long-tailed digits, class-balanced validation loss
 hyper-representation:  x = the net's hidden layer, y = its last one; all classes alike
 
-Settings of the FedNest paper: a net 784-200-10, T = 3, N = 3, 1/ℓ = 0.02, batch 10, five local epochs, step size 0.01, outer step 1.
+Settings of the FedNest paper and its scripts: a net 784-200-10, standardised pixels, five local epochs on y, one local step on x, all of a
+client's rows for what is averaged before local steps, a local step of 0.01.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rookery import Data, FedAvg, Federation, FedNest, FedNestSGD, FedSVRG, LFedNest, Model, StocBiO
+from rookery import Data, FedAvg, Federation, FedNest, FedNestSGD, LFedNest, Model, StocBiO
 from rookery.data import Stratified, Table, hold_out, iid, label_shards, load, long_tail
 from rookery.errors import DataError
 from rookery.models import mlp
@@ -27,20 +28,39 @@ from rookery.objectives import balanced_cross_entropy, cross_entropy, hyper_repr
 from rookery.run import run
 from rookery.study import Done, Result, Trial, announce, arguments, best, groups, record, rows, spread, study
 
-CLASSES, BATCH, EPOCHS, T, N, SMOOTHNESS, HELD, POINTS = 10, 10, 5, 3, 3, 50.0, 0.1, 10
+
+class Task(NamedTuple):
+    """What the paper's scripts set for one experiment."""
+
+    batch: int
+    T: int
+    N: int
+    smoothness: float
+    outer: float  # the outer step for each unit of the local inner one
+
+
+TASKS = {"loss-tuning": Task(10, 3, 3, 50.0, 100.0), "hyper-representation": Task(64, 1, 5, 100.0, 1.0)}
+CLASSES, EPOCHS, HELD, POINTS = 10, 5, 0.1, 10
+MEAN, STD = 0.1307, 0.3081  # of MNIST's pixels, as everybody standardises them
 SITES = {"mnist": 100, "digits": 12}
 PUBLISHED, LRS, TUNING = 0.01, (0.01, 0.03, 0.1), 100
 SPLITS = {"iid": 0.5, "non-iid": 0.2}  # the share of validation rows
-NESTED = {"FedNest": (FedNest, 2 * T + N + 3), "FedNest-SGD": (FedNestSGD, T + N + 3), "LFedNest": (LFedNest, T + 1)}
-ALONE = {"stocBiO, one site": T, "SGD, one site": 1}  # the dashed lines: all rows in one place; inner steps count as many times
-PLAIN = {"FedAvg": 1, "FedSVRG": 2, "FedAvg, class weights": 1}
-METHODS = ("FedNest", "FedNest-SGD", *PLAIN, *ALONE, "LFedNest")  # the one that computes most comes last
+NESTED: dict[str, type[FedNest]] = {"FedNest": FedNest, "FedNest-SGD": FedNestSGD, "LFedNest": LFedNest}
+PLAIN = ("FedAvg", "FedAvg, class weights")
+ALONE = ("stocBiO, one site", "SGD, one site")  # the dashed lines: all rows in one place, as many inner steps
+METHODS = (*NESTED, *PLAIN, *ALONE)
 SHOWN = ("test balanced", "test worst class", "test accuracy")
+
+
+def exchanges(method: str, task: Task) -> int:
+    """Of one outer round."""
+    return {"FedNest": 2 * task.T + task.N + 3, "FedNest-SGD": task.T + task.N + 3, "LFedNest": task.T + 1}.get(method, 1)
 
 
 @cache
 def tables(name: str) -> tuple[Table, Table]:
-    return tuple(Table({**t.fields, "inputs": t.fields["inputs"].flatten(1)}, t.classes, t.name) for t in load(name))  # type: ignore[return-value]
+    return tuple(Table({**t.fields, "inputs": (t.fields["inputs"].flatten(1) - MEAN) / STD}, t.classes, t.name)  # type: ignore[return-value]
+                 for t in load(name))
 
 
 def sites(trial: Trial, one: bool) -> tuple[Data, Data]:
@@ -49,8 +69,6 @@ def sites(trial: Trial, one: bool) -> tuple[Data, Data]:
     train = tables(trial["data"])[0]
     if trial["task"] == "loss-tuning":
         train = train.take(long_tail(train.fields["labels"], 0.1 if small else 0.01, seed))
-    elif not small:  # as many rows as the long tail leaves, or nearly
-        train = train.take(np.random.default_rng(seed).permutation(len(train))[::4])
     number = SITES[trial["data"]]
     site = iid(len(train), number, seed) if trial["split"] == "iid" else label_shards(train.fields["labels"], number, 2, seed)
     data, held = hold_out(Data.by_site(train.fields, site), HELD, seed)
@@ -62,10 +80,10 @@ def sites(trial: Trial, one: bool) -> tuple[Data, Data]:
     return (Data({**fields}, ("all",), np.asarray([len(kind)])) if one else Data(fields, data.names, data.sizes)), held
 
 
-def bilevel(task: str, net: Model) -> tuple[Any, Tensor, Tensor]:
+def bilevel(name: str, net: Model) -> tuple[Any, Tensor, Tensor]:
     """The problem, and where x and y start."""
-    y, half = net.vector(), Stratified("validation", BATCH)
-    if task == "loss-tuning":
+    y, half = net.vector(), Stratified("validation", TASKS[name].batch)
+    if name == "loss-tuning":
         return loss_tuning(net, CLASSES, sampling=half), torch.zeros(2 * CLASSES), y
     layer = net.net[0]  # type: ignore[index]
     features = Model(nn.Sequential(nn.Linear(layer.in_features, layer.out_features), nn.ReLU()))
@@ -74,21 +92,21 @@ def bilevel(task: str, net: Model) -> tuple[Any, Tensor, Tensor]:
 
 def method(trial: Trial, net: Model, taus: tuple[int, ...]) -> tuple[Any, Any, tuple[Tensor, ...], int]:
     """The problem, the algorithm, where it starts and its rounds. lr is the size of one local step; FedNest divides its own by τ_i."""
-    name, lr, tau = trial["method"], trial["lr"], fmean(taus)
+    name, task, lr, tau = trial["method"], TASKS[trial["task"]], trial["lr"], fmean(taus)
+    rounds = trial["exchanges"] // exchanges(name, task)
     if name in PLAIN:
         problem = balanced_cross_entropy(net, CLASSES) if "weights" in name else cross_entropy(net)
-        algorithm = FedSVRG(lr * tau, taus, BATCH) if name == "FedSVRG" else FedAvg(lr, taus, BATCH)  # type: ignore[arg-type]
-        return problem, algorithm, (net.vector(),), trial["exchanges"] // PLAIN[name]
-    steps = round(tau)
-    rounds = 10 * (trial["exchanges"] // NESTED["FedNest"][1])  # as many steps as FedNest's ten clients of a round make together
+        return problem, FedAvg(lr, taus, task.batch), (net.vector(),), rounds
+    steps = task.T * round(tau)
+    if name in ALONE:  # as many steps as FedNest's ten clients make together
+        rounds = 10 * (trial["exchanges"] // exchanges("FedNest", task))
     if name == "SGD, one site":
-        return cross_entropy(net), FedAvg(lr, T * steps, BATCH), (net.vector(),), rounds
+        return cross_entropy(net), FedAvg(lr, steps, task.batch), (net.vector(),), rounds
     problem, x, y = bilevel(trial["task"], net)
-    outer = 1.0 if trial["task"] == "loss-tuning" else lr * tau
     if name == "stocBiO, one site":
-        return problem, StocBiO(outer, lr, N, SMOOTHNESS, 2 * BATCH, inner_steps=T * steps), (x, y), rounds
-    cls, exchanges = NESTED[name]
-    return problem, cls(outer, lr * tau, T, taus, N, SMOOTHNESS, "deterministic", 2 * BATCH), (x, y), trial["exchanges"] // exchanges
+        return problem, StocBiO(task.outer * lr, lr, task.N, task.smoothness, 2 * task.batch, inner_steps=steps), (x, y), rounds
+    return problem, NESTED[name](task.outer * lr, lr * tau, task.T, taus, task.N, task.smoothness, "deterministic", 2 * task.batch,
+                                 outer_steps=1, full=True), (x, y), rounds
 
 
 def accuracies(net: Model, parameters: Tensor, part: Any) -> dict[str, float]:
@@ -107,7 +125,7 @@ def work(trial: Trial) -> Result:
     net = Model(mlp(data.fields["inputs"].shape[1], 200, CLASSES))
     # five epochs over a site's training rows; at one site, those of a site of average size
     inside = np.add.reduceat(1 - data.fields["validation"].numpy(), data.starts) / (SITES[trial["data"]] if one else 1)
-    taus = tuple((EPOCHS * np.ceil(inside / BATCH)).astype(int).tolist())
+    taus = tuple((EPOCHS * np.ceil(inside / TASKS[trial["task"]].batch)).astype(int).tolist())
     problem, algorithm, start, rounds = method(trial, net, taus)
     fed = Federation(problem, data, seed=trial["seed"], participate=None if one else min(10, len(data.names) // 2))
     fed.problem.prepare(fed, start[0])
@@ -153,7 +171,7 @@ def plot(compared: dict[str, Done], path: Path) -> None:
                 continue
             y = 100 * np.array([[point["test balanced"] for point in r["curve"]] for r in found])
             if way in ALONE:
-                ax.axhline(y[:, -1].mean(), color="sienna" if ALONE[way] > 1 else "black", ls="--", lw=1, label=way)
+                ax.axhline(y[:, -1].mean(), color="sienna" if way == ALONE[0] else "black", ls="--", lw=1, label=way)
                 continue
             x = [point["exchanges"] for point in found[0]["curve"]]
             ax.plot(x, y.mean(0), color=f"C{number}", label=way, lw=1.5)
@@ -185,9 +203,10 @@ def main(task: str, here: Path, about: str, lrs: Sequence[float] = LRS) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     spent: dict[str, float] = {}
 
-    def trials(lrs: Sequence[float], seeds: Sequence[int]) -> list[Trial]:
-        exchanges = 24 if small else args.rounds
-        return [{"task": task, "data": data, "split": split, "method": way, "lr": lr, "exchanges": exchanges, "seed": seed}
+    length = 24 if small else args.rounds
+
+    def trials(lrs: Sequence[float], seeds: Sequence[int], length: int) -> list[Trial]:
+        return [{"task": task, "data": data, "split": split, "method": way, "lr": lr, "exchanges": length, "seed": seed}
                 for seed in seeds for split in SPLITS for way in METHODS for lr in lrs
                 if task == "loss-tuning" or "weights" not in way]  # where classes are alike, weights change nothing
 
@@ -204,10 +223,10 @@ def main(task: str, here: Path, about: str, lrs: Sequence[float] = LRS) -> None:
         record(where / "expected.json", table, sum(spent.values()) / 60 / args.jobs,
                None if small else f"python experiments/{task}/run.py --rounds {args.rounds}{' --published' * args.published}")
 
-    compared = {"as published": made(trials((PUBLISHED,), seeds))}
+    compared = {"as published": made(trials((PUBLISHED,), seeds, length))}
     write(compared)
     if not args.published:
-        grid = made(trials(lrs[:2] if small else lrs, (TUNING,)))
+        grid = made(trials(lrs[:2] if small else lrs, (TUNING,), length // 2))
         chosen = best(grid, ("split", "method"), "held-out balanced")
-        compared["fairly tuned"] = made([{**s, "seed": seed} for s in chosen.values() for seed in seeds])
+        compared["fairly tuned"] = made([{**s, "exchanges": length, "seed": seed} for s in chosen.values() for seed in seeds])
         write(compared)

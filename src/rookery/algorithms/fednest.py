@@ -1,7 +1,7 @@
 """FedNest, FedNest-SGD and LFedNest: federated bilevel, minimax and compositional optimisation.
 
 Tarzanagh, Li, Thrampoulidis, Oymak, "FedNest: Federated bilevel, minimax, and compositional optimization", ICML 2022.
-    x, y, p, q, h, α, β, T, τ_i, N, ℓ_{g,1}  →  x, y, p, q, h, lr, inner_lr, inner_rounds, local_steps, terms, smoothness
+    x, y, p, q, h, α, β, T, τ_i, N, ℓ_{g,1}  →  x, y, p, q, h, lr, inner_lr, inner_rounds, local_steps and outer_steps, terms, smoothness
 
 Run on Bilevel problems; `rookery.reductions.as_bilevel` embeds Minimax, Compositional and Minimization. Exchanges of an outer round:
 
@@ -28,6 +28,7 @@ from .saddle import start
 
 if TYPE_CHECKING:
     from ..client import Client
+    from ..engines.base import Index
     from ..fed import Cohort, Epochs, Federation
     from ..tape import Clients
 
@@ -48,6 +49,8 @@ class FedNest(Algorithm):
     smoothness: float = 1.0  # ℓ_{g,1}: at least the largest eigenvalue of ∇²yy g; see `estimate_smoothness`
     series: Literal["random", "deterministic", "conjugate"] = "random"
     batch: int | None = None  # None: all rows
+    outer_steps: int | Epochs | tuple[int, ...] | None = None  # τ_i of FedOut; None: those of FedInn
+    full: bool = False  # all rows for what is averaged before local steps (q, p, h), `batch` rows in the steps, as in the authors' code
 
     class State(NamedTuple):
         x: Tensor
@@ -56,7 +59,7 @@ class FedNest(Algorithm):
 
     def __post_init__(self) -> None:
         positive(lr=self.lr, inner_lr=self.inner_lr, inner_rounds=self.inner_rounds, local_steps=self.local_steps,
-                 terms=self.terms, smoothness=self.smoothness, batch=self.batch)
+                 terms=self.terms, smoothness=self.smoothness, batch=self.batch, outer_steps=self.outer_steps)
         if self.series not in ("random", "deterministic", "conjugate"):
             raise AlgorithmError(f'series is "random", "deterministic" or "conjugate"; got {self.series!r}')
 
@@ -73,6 +76,13 @@ class FedNest(Algorithm):
         p = self.fed_ihgp(fed, X, Y)
         return self.State(self.fed_out(S, X, Y, p, value_at(self.lr, s.t)), y, s.t + 1)
 
+    @property
+    def wide(self) -> int | None:
+        return None if self.full else self.batch
+
+    def outer_times(self, S: Cohort) -> int | Index:
+        return S.steps(self.local_steps if self.outer_steps is None else self.outer_steps, self.batch)
+
     # FedInn
 
     def fed_inn(self, S: Cohort, X: Clients, y: Tensor, beta: float) -> Tensor:
@@ -82,7 +92,7 @@ class FedNest(Algorithm):
         return S.fed.project_y(S.mean(Yi))
 
     def inner_gradient(self, c: Client, x: Tensor, y: Tensor) -> Tensor:
-        return c.g_y(x, y, c.draw(self.batch))
+        return c.g_y(x, y, c.draw(self.wide))
 
     def inner_step(self, c: Client, yi: Tensor, x: Tensor, y: Tensor, q: Tensor, beta: float) -> Tensor:
         b = c.draw(self.batch)
@@ -117,13 +127,13 @@ class FedNest(Algorithm):
         return S.mean(S.map(fn or self.hessian_step, X, Y, S.broadcast(p)))  # type: ignore[no-any-return]
 
     def outer_gradient(self, c: Client, x: Tensor, y: Tensor) -> Tensor:
-        return c.f_y(x, y, c.draw(self.batch))
+        return c.f_y(x, y, c.draw(self.wide))
 
     def hessian_step(self, c: Client, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
-        return p - c.g_yy(x, y, c.draw(self.batch), p) / self.smoothness
+        return p - c.g_yy(x, y, c.draw(self.wide), p) / self.smoothness
 
     def hessian_product(self, c: Client, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
-        return c.g_yy(x, y, c.draw(self.batch), p)
+        return c.g_yy(x, y, c.draw(self.wide), p)
 
     # FedOut
 
@@ -131,18 +141,18 @@ class FedNest(Algorithm):
         placed = (X, Y) if p is None else (X, Y, S.broadcast(p))
         h = S.mean(S.map(self.direct if p is None else self.indirect, *placed))
         step = self.direct_step if p is None else self.indirect_step
-        Xi = S.map(step, X, S.broadcast(h), alpha, *placed, times=S.steps(self.local_steps, self.batch))
+        Xi = S.map(step, X, S.broadcast(h), alpha, *placed, times=self.outer_times(S))
         return S.fed.project_x(S.mean(Xi))
 
     def direct(self, c: Client, x: Tensor, y: Tensor) -> Tensor:
-        return c.f_x(x, y, c.draw(self.batch))
+        return c.f_x(x, y, c.draw(self.wide))
 
     def direct_step(self, c: Client, xi: Tensor, h: Tensor, alpha: float, x: Tensor, y: Tensor) -> Tensor:
         b = c.draw(self.batch)
         return c.project_x(xi - alpha / c.times * (c.f_x(xi, y, b) - c.f_x(x, y, b) + h))
 
     def indirect(self, c: Client, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
-        return self.h(c, x, y, p, c.draw(self.batch), c.draw(self.batch))
+        return self.h(c, x, y, p, c.draw(self.wide), c.draw(self.wide))
 
     def indirect_step(self, c: Client, xi: Tensor, h: Tensor, alpha: float, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         bf, bg = c.draw(self.batch), c.draw(self.batch)
@@ -191,21 +201,21 @@ class LFedNest(FedNestSGD):
             y = self.fed_inn(S, X, y, value_at(self.inner_lr, s.t))
         # one N' for all steps of a round: a client draws samples only
         terms = fed.integer(self.terms) if self.series == "random" else self.terms
-        Xi = S.map(self.own_step, X, S.broadcast(y), value_at(self.lr, s.t), terms, times=S.steps(self.local_steps, self.batch))
+        Xi = S.map(self.own_step, X, S.broadcast(y), value_at(self.lr, s.t), terms, times=self.outer_times(S))
         return self.State(fed.project_x(S.mean(Xi)), y, s.t + 1)
 
     def own_step(self, c: Client, xi: Tensor, y: Tensor, alpha: float, terms: int) -> Tensor:
         inverse = c.problem.inverse  # type: ignore[attr-defined]
         if inverse == "none":
-            h = c.f_x(xi, y, c.draw(self.batch))
+            h = c.f_x(xi, y, c.draw(self.wide))
         else:
-            v = c.f_y(xi, y, c.draw(self.batch))
+            v = c.f_y(xi, y, c.draw(self.wide))
             if inverse == "series":
                 v = self.own_series(c, xi, y, v, terms)
-            h = self.h(c, xi, y, v, c.draw(self.batch), c.draw(self.batch))
+            h = self.h(c, xi, y, v, c.draw(self.wide), c.draw(self.wide))
         return c.project_x(xi - alpha / c.times * h)
 
     def own_series(self, c: Client, x: Tensor, y: Tensor, v: Tensor, terms: int) -> Tensor:
         if self.series == "random":
-            return self.terms * neumann_product(c, x, y, v, self.batch, self.smoothness, terms)
-        return neumann_sum(c, x, y, v, self.batch, self.smoothness, terms)
+            return self.terms * neumann_product(c, x, y, v, self.wide, self.smoothness, terms)
+        return neumann_sum(c, x, y, v, self.wide, self.smoothness, terms)

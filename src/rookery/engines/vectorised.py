@@ -2,7 +2,7 @@
 
 A client function is run once for one client to see what it draws, then traced under `vmap` with its derivatives written
 out; replaying the graph costs no Python per client and no autograd. Clients are grouped by the sizes of full batches, and by
-local steps where these differ much; a group of one loops.
+local steps where these differ much; a group of one loops, and so do cohorts that change where full batches have unequal sizes.
 """
 
 from __future__ import annotations
@@ -169,6 +169,9 @@ class Vectorised(LocalEngine):
             return [(np.arange(n), times)]
         sizes = self.setting.data.sizes[flush.cohort] if plan.by_size else np.zeros(n, dtype=np.int64)
         apart = times if n * times.max() > SPARE * times.sum() else np.zeros_like(times)
+        if n < len(self.setting.data.names) and len(np.unique(sizes)) > 1:
+            # the next cohort has other numbers of clients of each size, and would need graphs of its own: they go one by one
+            return [(np.array([k]), times[k : k + 1]) for k in range(n)]
         kinds, which = np.unique(np.stack([apart, sizes]), axis=1, return_inverse=True)
         members = [np.flatnonzero(which.reshape(-1) == k) for k in range(kinds.shape[1])]
         return [(positions, times[positions]) for positions in members]
