@@ -163,8 +163,9 @@ def plot(compared: dict[str, Done], path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, 2 * len(compared), figsize=(5.2 * 2 * len(compared), 4.2), sharey=True)
-    for ax, (name, split) in zip(axes, [(name, split) for name in compared for split in SPLITS], strict=True):
+    panels = [(name, split) for name in compared for split in SPLITS]
+    figure, axes = plt.subplots(1, len(panels), figsize=(5.2 * len(panels), 4.2), sharey=True)
+    for ax, (name, split) in zip(axes, panels, strict=True):
         for number, way in enumerate(METHODS):
             found = [r for t, r in compared[name] if (t["split"], t["method"]) == (split, way) and not r["diverged"]]
             if not found:
