@@ -51,7 +51,7 @@ class Cohort:
         """The cohort's part of all weights: |S|/N where weights are equal."""
         return float(self.fed.weights[self.index].sum() / self.fed.weights.sum())
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         return [self.fed.data.names[i] for i in self.index]
 
