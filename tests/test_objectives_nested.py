@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from rookery import Batch, Bilevel, Data, Federation, FedNest, LocalSGDA, Model, Program, as_bilevel
-from rookery.data import Stratified
-from rookery.errors import ProblemError
+from rookery.data import Shuffled, Stratified
+from rookery.errors import DataError, ProblemError, RookeryError
 from rookery.models import mlp
 from rookery.objectives import (
     data_reweighting,
@@ -39,6 +39,10 @@ def rows(seed: int = 0) -> Data:
         parts[name] = {"inputs": inputs, "labels": labels, "validation": np.arange(n) >= train, "group": r.integers(0, 5, n),
                        "targets": inputs @ r.standard_normal(INPUTS) + 0.3 * r.standard_normal(n)}
     return Data.from_parts(parts)
+
+
+def squares(y: Tensor, b: Batch) -> Tensor:
+    return (b.inputs @ y - b.targets).square()
 
 
 def linear() -> Model:
@@ -124,7 +128,8 @@ def test_loss_tuning_is_the_formula_row_by_row() -> None:
     W, offset = y[: CLASSES * INPUTS].view(CLASSES, INPUTS).numpy(), y[CLASSES * INPUTS :].numpy()
     held = data.fields["validation"].numpy().astype(bool)
     labels = data.fields["labels"].numpy()
-    share = np.array([np.mean(labels[held] == c) for c in range(CLASSES)])
+    each = [labels[a : a + n][held[a : a + n]] for a, n in zip(data.starts, data.sizes, strict=True)]
+    share = np.array([np.mean([np.mean(of == c) for of in each]) for c in range(CLASSES)])
     scale, shift = 1 / (1 + np.exp(-x[:CLASSES].numpy())), x[CLASSES:].numpy()
     for k in range(3):
         fields = {name: field.numpy() for name, field in data.views(k).items()}
@@ -141,16 +146,84 @@ def test_loss_tuning_is_the_formula_row_by_row() -> None:
         assert float(fed.problem.g(x, y, batch)) == pytest.approx(np.mean(inner) + 0.1 * float(y.square().sum()))  # type: ignore[attr-defined]
 
 
-def test_class_weights_give_each_class_the_same_part_and_are_counted_in_setup() -> None:
+@pytest.mark.parametrize("weights", ["equal", "samples", (1.0, 5.0, 2.0)])
+def test_class_weights_give_each_class_the_same_part_of_the_federations_mean(weights: Any) -> None:
     data = rows()
-    fed, x, y = tuned(data)
+    fed = Federation(loss_tuning(linear(), CLASSES), data, weights=weights)
+    x, y = torch.zeros(2 * CLASSES, dtype=torch.float64), torch.zeros(CLASSES * (INPUTS + 1), dtype=torch.float64)
+    fed.problem.prepare(fed, x)
     assert fed.ledger["setup"].exchanges == 1
     assert fed.ledger["setup"].floats_up == 3 * CLASSES
-    labels = data.fields["labels"][data.fields["validation"]]
-    counts = torch.tensor([float((labels == c).sum()) for c in range(CLASSES)])
-    given = loss_tuning(linear(), CLASSES, len(labels) / (CLASSES * counts), 0.2)
-    batch = Batch(data.views(1))
-    torch.testing.assert_close(given.f(x, y + 0.1, batch), fed.problem.f(x, y + 0.1, batch), rtol=1e-6, atol=0)  # type: ignore[attr-defined]
+
+    def weight(c: int) -> float:
+        """From a single row, at scores of 0, where cross-entropy is log 3."""
+        row = {"inputs": torch.zeros(1, INPUTS, dtype=torch.float64), "labels": torch.tensor([c]), "validation": torch.ones(1)}
+        return float(fed.problem.f(x, y, Batch(row))) / np.log(CLASSES)  # type: ignore[attr-defined]
+
+    part = np.zeros(CLASSES)
+    for k, share in enumerate(fed.weights / fed.weights.sum()):
+        labels = data.views(k)["labels"][data.views(k)["validation"] > 0]
+        part += share * np.array([weight(c) * float((labels == c).double().mean()) for c in range(CLASSES)])
+    np.testing.assert_allclose(part, 1 / CLASSES)
+
+
+@pytest.mark.parametrize("engine", ["loop", "vectorised", "wire"])
+@pytest.mark.parametrize("batch", [None, 4])
+def test_a_client_without_one_kind_of_rows_is_refused(engine: str, batch: int | None) -> None:
+    data = rows()
+    data.views(1)["validation"][:] = 0
+    fed = Federation(hyper_parameters(squares, sampling=Stratified("validation", 2)), data, engine=engine)
+    start = torch.zeros(INPUTS, dtype=torch.float64)
+    algorithm = FedNest(0.1, batch=batch)
+    with pytest.raises(RookeryError, match=r"0 validation and .* training rows, and every client of a bilevel objective needs both"):
+        algorithm.round(fed, algorithm.init(fed, start, start))
+
+
+def test_batches_without_the_kinds_apart_are_refused() -> None:
+    start = torch.zeros(INPUTS, dtype=torch.float64)
+    fed = Federation(hyper_parameters(squares), rows())
+    with pytest.raises(DataError, match="a random number of validation rows"):
+        FedNest(0.1, batch=4).round(fed, FedNest(0.1, batch=4).init(fed, start, start))
+    with pytest.raises(ProblemError, match=r'write sampling=Stratified\("validation", n\)'):
+        hyper_parameters(lambda y, b: b.targets, sampling=Shuffled())
+
+
+@pytest.mark.parametrize(("losses", "what"), [
+    (lambda y, b: squares(y, b)[:, None], r"got shape \(.*, 1\)"), (lambda y, b: (b.inputs @ y).mean(), r"got shape \(\)")])
+def test_losses_of_another_shape_are_refused(losses: Any, what: str) -> None:
+    start = torch.zeros(INPUTS, dtype=torch.float64)
+    fed = Federation(hyper_parameters(losses), rows())
+    with pytest.raises(ProblemError, match=what):
+        FedNest(0.1).round(fed, FedNest(0.1).init(fed, start, start))
+
+
+@pytest.mark.parametrize(("batch", "least"), [(None, 2), (4, 3)])
+def test_no_loss_is_a_mean_of_fewer_rows_than_min_batch(batch: int | None, least: int) -> None:
+    """Two rows of each kind in a batch; one validation row at one client."""
+    data = rows()
+    data.views(0)["validation"][1:] = 0
+    data.views(0)["validation"][0] = 1
+    problem = hyper_parameters(squares, sampling=Stratified("validation", 2))
+    start = torch.zeros(INPUTS, dtype=torch.float64)
+    algorithm = FedNest(0.1, batch=batch)
+    for engine in ("loop", "vectorised"):
+        fed = Federation(problem, data, min_batch=least, engine=engine)
+        with pytest.raises(DataError, match=f"a batch of {least - 1} was drawn"):
+            algorithm.round(fed, algorithm.init(fed, start, start))
+        algorithm.round(fed := Federation(problem, data, min_batch=least - 1, engine=engine), algorithm.init(fed, start, start))
+
+
+def test_kinds_are_told_by_sign_and_groups_of_validation_rows_are_not_read() -> None:
+    data = rows()
+    other = Data(dict(data.fields), data.names, data.sizes)
+    other.fields["validation"] = 2 * data.fields["validation"].long()
+    other.fields["group"] = torch.where(data.fields["validation"] > 0, -1, 0)
+    data.fields["group"] = torch.zeros(len(other.fields["group"]), dtype=torch.int64)
+    problem = data_reweighting(squares)
+    start = torch.zeros(INPUTS, dtype=torch.float64)
+    ends = [FedNest(0.1).round(fed, FedNest(0.1).init(fed, start[:1], start)) for fed in (Federation(problem, d) for d in (data, other))]
+    assert torch.equal(ends[0].y, ends[1].y)
+    assert torch.equal(ends[0].x, ends[1].x)
 
 
 def test_a_class_without_validation_rows_is_refused() -> None:
@@ -212,8 +285,8 @@ def test_every_engine_runs_the_objective(name: str) -> None:
     ends = []
     for engine in ("loop", "vectorised"):
         old, x, y = ALL[name](full)
-        problem = replace(loss_tuning(linear(), CLASSES, ridge=0.2) if name == "loss_tuning" else old.problem,
-                          sampling=Stratified("validation", 2))
+        half = Stratified("validation", 2)
+        problem = loss_tuning(linear(), CLASSES, ridge=0.2, sampling=half) if name == "loss_tuning" else replace(old.problem, sampling=half)
         fed = Federation(problem, data, engine=engine, seed=3)
         fed.problem.prepare(fed, x)
         algorithm = FedNest(0.1, 0.1, 1, 2, 2, 5.0, "deterministic", 4)

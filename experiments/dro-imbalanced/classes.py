@@ -104,7 +104,9 @@ def work(trial: Trial) -> Result:
     else:
         last, curve, diverged = timed(algorithm, fed, x, trial["minutes"], measure)
     # a run that broke off counts with the accuracy of guessing
-    last = {**last, **({key: 1 / CLASSES for key in last if key.startswith(("train", "validation", "test"))} if diverged else {})}
+    if diverged:
+        chance = {key: 0.0 if "worst" in key else 1 / CLASSES for key in last if key.startswith(("train", "validation", "test"))}
+        last = {**last, **chance}
     short = ("round", "bytes", "samples", "train accuracy", "test accuracy", "test rare", "test worst class")
     return {**last, "diverged": float(diverged), "curve": [{key: row[key] for key in short} for row in curve],
             "seconds": time.process_time() - begun}

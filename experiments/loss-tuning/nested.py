@@ -139,7 +139,7 @@ def work(trial: Trial) -> Result:
     done = run(algorithm, fed, algorithm.init(fed, *start), rounds, measure, max(1, rounds // POINTS))
     last, diverged = done.history[-1], done.reason == "diverged"
     if diverged:  # counts with the accuracy of guessing
-        last = {**last, **{key: 1 / CLASSES for key in last if key.startswith(("held-out", "test"))}}
+        last = {**last, **{key: 0.0 if "worst" in key else 1 / CLASSES for key in last if key.startswith(("held-out", "test"))}}
     curve = [{key: row[key] for key in ("exchanges", *SHOWN)} for row in done.history]
     return {**last, "diverged": float(diverged), "curve": curve, "rounds": rounds, "seconds": time.process_time() - begun}
 

@@ -68,6 +68,7 @@ class Client:
         first = next(iter((batch.inner or batch).fields.values()))
         number = first.shape[0] * (first.shape[1] if batch.inner is not None else 1)
         rows = next(iter(batch.fields.values())).shape[0] if batch.fields else number
+        rows = min(rows, getattr(batch, "_fewest", rows))  # of rows that one loss is a mean of
         if rows < self._setting.min_batch:
             raise DataError(f"this federation draws no batch of fewer than min_batch={self._setting.min_batch} samples, because what is "
                             f"computed from few can give them away; a batch of {rows} was drawn: raise batch, or merge small clients")
@@ -107,17 +108,19 @@ class Client:
                                    "problem, so that every oracle on a batch runs under the batch's own seed")
             self._setting.checked.add(f"{name} is not random")
         if name in self.problem.oracles and not self._traced and name not in self._setting.checked:
-            self.problem.check_oracle(name, self.evaluate(getattr(self.problem, name), *arguments), result)
+            # in full precision: two roundings to few digits would differ by more than a mistake
+            self.problem.check_oracle(name, self.evaluate(getattr(self.problem, name), *arguments, precise=True),
+                                      self.evaluate(fn, *arguments, precise=True) if self._setting.precision else result)
             self._setting.checked.add(name)
         return result
 
-    def evaluate(self, fn: Callable[..., Tensor], *arguments: Any) -> Tensor:
+    def evaluate(self, fn: Callable[..., Tensor], *arguments: Any, precise: bool = False) -> Tensor:
         """Any function of a vector and a batch, run as the oracles are: under the batch's own randomness, in the set precision."""
         point: Tensor = arguments[0]
         if self._traced:
             return _to(fn(*arguments), point.dtype)
         key = next((a.key for a in arguments if isinstance(a, Batch) and a.key is not None), None)
-        with seeded(key, point.device), self._setting.autocast(point.device):
+        with seeded(key, point.device), nullcontext() if precise else self._setting.autocast(point.device):
             return _to(fn(*arguments), point.dtype)
 
 

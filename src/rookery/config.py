@@ -104,7 +104,7 @@ def describe(config: Config) -> dict[str, dict[str, Any]]:
         values = {f.name: getattr(part, f.name) for f in fields(part)}
         tree[section.name] = named | {f.name: _plain(values[f.name]) for f in fields(part) if values[f.name] != f.default}
         if isinstance(values.get("local_steps"), Epochs):
-            tree[section.name]["epochs"] = tree[section.name].pop("local_steps")["number"]
+            tree[section.name] |= tree[section.name].pop("local_steps")
     return {section: table for section, table in tree.items() if table}
 
 
@@ -113,7 +113,7 @@ def _plain(value: Any) -> Any:
         kind = next(name for name, cls in SCHEDULES.items() if type(value) is cls)
         return {"kind": kind, **{f.name: _plain(getattr(value, f.name)) for f in fields(value)}}  # type: ignore[arg-type]
     if isinstance(value, Epochs):
-        return {"number": value.number}
+        return {"epochs": value.number}
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -130,6 +130,9 @@ def _algorithm(table: dict[str, Any]) -> Algorithm:
         if "local_steps" in table:
             raise ConfigError("[algorithm] has both epochs and local_steps; keep one of them")
         table["local_steps"] = Epochs(_typed(epochs, float, "algorithm.epochs"))
+    for key, value in table.items():
+        if isinstance(value, dict) and value.keys() == {"epochs"}:
+            table[key] = Epochs(_typed(value["epochs"], float, f"algorithm.{key}.epochs"))
     return _build(found, table, "algorithm")
 
 

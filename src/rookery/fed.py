@@ -116,17 +116,17 @@ class Cohort:
         fed.tape.pending.append((self, op))
         return Clients(self, op.out[0])
 
-    def steps(self, local_steps: int | Epochs | tuple[int, ...], batch: int | None) -> int | Index:
+    def steps(self, local_steps: int | Epochs | tuple[int, ...], batch: int | None, name: str = "local_steps") -> int | Index:
         """Local work as a number of steps (for `map(times=…)`): per client where it is given in epochs, or as one number each."""
         if isinstance(local_steps, int):
             return local_steps
         if isinstance(local_steps, tuple):
             if len(local_steps) != self.fed.population or any(not isinstance(n, int) or n < 1 for n in local_steps):
-                raise AlgorithmError(f"local_steps as a tuple holds one whole number of at least 1 for each of the {self.fed.population} "
+                raise AlgorithmError(f"{name} as a tuple holds one whole number of at least 1 for each of the {self.fed.population} "
                                      f"clients, in the order of fed.names; got {local_steps!r}")
             return np.asarray(local_steps, dtype=np.int64)[self.index]
         if not isinstance(local_steps, Epochs):
-            raise AlgorithmError(f"local_steps is a whole number, one for each client, or Epochs(…); got {local_steps!r}")
+            raise AlgorithmError(f"{name} is a whole number, one for each client, or Epochs(…); got {local_steps!r}")
         if batch is None:
             return math.ceil(local_steps.number)
         return np.maximum(1, np.ceil(local_steps.number * self.fed.data.sizes[self.index] / batch)).astype(np.int64)

@@ -140,6 +140,13 @@ class Conditional(Problem):
         return grad(lambda z: self.value(z, b), x)
 
 
+def flat(value: Tensor) -> Tensor:
+    """An inner value, refused where it is not one vector."""
+    if value.dim() != 1:
+        raise ProblemError(f"the inner map g returns one flat vector; it returned shape {tuple(value.shape)}: write .reshape(-1)")
+    return value
+
+
 @dataclass(frozen=True, eq=False)
 class Compositional(Problem):
     """min_x h(x) + f(g(x)), h = mean_k E h_k.
@@ -157,11 +164,15 @@ class Compositional(Problem):
     h: Callable[[Tensor, Batch], Tensor] | None = None
     shared: bool = True
 
+    def oracle(self, name: str) -> Callable[..., Tensor]:
+        oracle = super().oracle(name)
+        return oracle if name != "g" else lambda x, b: flat(oracle(x, b))
+
     def g_vjp(self, x: Tensor, b: Batch, v: Tensor) -> Tensor:
         return vjp(lambda z: self.g(z, b), x, v)
 
     def g_and_jacobian(self, x: Tensor, b: Batch) -> tuple[Tensor, Tensor]:
-        return value_and_jacobian(lambda z: self.g(z, b), x)
+        return value_and_jacobian(lambda z: flat(self.g(z, b)), x)
 
     def f_value(self, z: Tensor, b: Batch | None = None) -> Tensor:
         return self.f(z) if self.shared else self.f(z, b)

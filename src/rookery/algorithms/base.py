@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from torch import Tensor
@@ -45,6 +47,7 @@ class Algorithm(Program):
         if not isinstance(x, Tensor) or x.dim() != 1 or not x.is_floating_point():
             what = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
             raise AlgorithmError(f"a starting point is one flat vector of floating-point numbers; got {what}")
+        self.check_types()
         if isinstance(fed.problem, self.solves):
             return x.detach()
         fitting = sorted(cls.title for cls in PROGRAMS.values() if issubclass(cls, Algorithm) and cls.title
@@ -52,6 +55,25 @@ class Algorithm(Program):
         raise AlgorithmError(f"{self.title or type(self).__name__} solves {self.solves.__name__} problems, "
                              f"this is {type(fed.problem).__name__}. Algorithms that fit: {', '.join(fitting) or 'none'}. "
                              "Reductions of one kind to another are in rookery.reductions")
+
+
+    def check_types(self) -> None:
+        """Refuse hyper-parameters that are not what their annotations say; annotations with other words than these are not looked at."""
+        for field in fields(self):  # type: ignore[arg-type]
+            value, words = getattr(self, field.name), [word.strip() for word in str(field.type).split("|")]
+            if all(word in _WORDS for word in words) and not any(_WORDS[word][1](value) for word in words):
+                allowed = ", or ".join(_WORDS[word][0] for word in words)
+                raise AlgorithmError(f"{field.name} of {self.title or type(self).__name__} is {allowed}; got {value!r}")
+
+
+_WORDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "int": ("a whole number", lambda v: isinstance(v, Integral) and not isinstance(v, bool)),
+    "float": ("a number", lambda v: isinstance(v, Real) and not isinstance(v, bool)),
+    "Number": ("a number or a schedule", lambda v: isinstance(v, Real | Schedule) and not isinstance(v, bool)),
+    "bool": ("True or False", lambda v: isinstance(v, bool)),
+    "None": ("None", lambda v: v is None),
+    "Epochs": ("Epochs(…)", lambda v: type(v).__name__ == "Epochs"),
+    "tuple[int, ...]": ("a tuple with a whole number for each client", lambda v: isinstance(v, tuple))}
 
 
 def positive(**numbers: Any) -> None:

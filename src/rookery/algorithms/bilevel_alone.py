@@ -58,7 +58,8 @@ class _Alone(Algorithm):
         return x
 
     def init(self, fed: Federation, x: Tensor, y: Tensor | None = None) -> Any:
-        return self.State(self.fits(fed, x), start(y), 0)
+        x = self.fits(fed, x)
+        return self.State(x, start(x, y), 0)
 
     def iterate(self, fed: Federation, x: Tensor, y: Tensor, alpha: float, beta: float, steps: int) -> tuple[Tensor, Tensor]:
         X = fed.broadcast(x)
@@ -127,7 +128,8 @@ class BSA(ALSET):
         t: int
 
     def init(self, fed: Federation, x: Tensor, y: Tensor | None = None) -> State:
-        return self.State(self.fits(fed, x), start(y), start(y), 0)
+        x = self.fits(fed, x)
+        return self.State(x, start(x, y), start(x, y), 0)
 
     def round(self, fed: Federation, s: State) -> State:  # type: ignore[override]
         steps = self.inner_steps * math.ceil(math.sqrt(s.t + 1))

@@ -49,7 +49,11 @@ def conjugate(product: Callable[[Tensor], Tensor], v: Tensor, iterations: int) -
         if square <= enough:
             break
         Hs = product(s)
-        step = square / torch.dot(s, Hs)
+        curvature = torch.dot(s, Hs)
+        if not curvature > 0:
+            raise AlgorithmError(f"conjugate gradients met a direction of curvature {float(curvature):.3g}, and need ∇²yy g to be positive "
+                                 'definite: add a ridge to the inner problem, or write series="deterministic"')
+        step = square / curvature
         p, r = p + step * s, r - step * Hs
         before, square = square, torch.dot(r, r)
         s = r + square / before * s
@@ -95,4 +99,7 @@ def estimate_smoothness(fed: Federation, x: Tensor, y: Tensor, iterations: int =
             value, v = float(torch.dot(v, w)), w
             if not bool(w.any()):
                 return 0.0
+    if value < 0:
+        raise AlgorithmError(f"the eigenvalue of ∇²yy g that is largest in size is {value:.3g}: the inner problem is not convex in y: "
+                             "add a ridge to it, or start elsewhere")
     return value

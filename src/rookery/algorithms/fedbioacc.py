@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-import torch
 from torch import Tensor
 
 from ..data.store import Batch
@@ -19,7 +18,7 @@ from ..problem import Bilevel, Problem
 from ..vector import ball
 from .base import Algorithm, positive
 from .curvature import refuse_embedded
-from .saddle import start
+from .saddle import beside, start
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -72,9 +71,10 @@ class FedBiOAcc(Algorithm):
 
     def init(self, fed: Federation, x: Tensor, y: Tensor | None = None, u: Tensor | None = None) -> State:
         """`u` is where [∇²yy g]⁻¹∇y f starts; 0 by default."""
-        x, y = self.fits(fed, x), start(y)
+        x = self.fits(fed, x)
+        y = start(x, y)
         refuse_embedded(fed, self.title)
-        u = torch.zeros_like(y) if u is None else start(u)
+        u = beside(y, u, "u")
         S = fed.cohort()
         # averaged, as all later ones are after an exchange: else the first step alone would drift from a solution
         omega, nu, q = S.mean(*S.map(self.first, *S.broadcast(x, y, u)))

@@ -50,7 +50,7 @@ class FedNest(Algorithm):
     series: Literal["random", "deterministic", "conjugate"] = "random"
     batch: int | None = None  # None: all rows
     outer_steps: int | Epochs | tuple[int, ...] | None = None  # τ_i of FedOut; None: those of FedInn
-    full: bool = False  # all rows for what is averaged before local steps (q, p, h), `batch` rows in the steps, as in the authors' code
+    full: bool = False  # all rows for what is averaged before local steps (q, p, h), as in the authors' code; LFedNest: for steps on x
 
     class State(NamedTuple):
         x: Tensor
@@ -66,22 +66,22 @@ class FedNest(Algorithm):
     def init(self, fed: Federation, x: Tensor, y: Tensor | None = None) -> State:
         """`y` is the starting point of the inner problem; left out where there is none (an embedded minimisation)."""
         x = self.fits(fed, x)
-        return self.State(x, start(y) if fed.problem.inner else x.new_zeros(0), 0)  # type: ignore[attr-defined]
+        return self.State(x, start(x, y) if fed.problem.inner else x.new_zeros(0), 0)  # type: ignore[attr-defined]
 
     def round(self, fed: Federation, s: State) -> State:
-        S, X, y = fed.cohort(), fed.broadcast(s.x), s.y
+        X, y = fed.broadcast(s.x), s.y
         for _ in range(self.inner_rounds if y.numel() else 0):
-            y = self.fed_inn(S, X, y, value_at(self.inner_lr, s.t))
+            y = self.fed_inn(fed.cohort(), X, y, value_at(self.inner_lr, s.t))
         Y = fed.broadcast(y)
         p = self.fed_ihgp(fed, X, Y)
-        return self.State(self.fed_out(S, X, Y, p, value_at(self.lr, s.t)), y, s.t + 1)
+        return self.State(self.fed_out(fed.cohort(), X, Y, p, value_at(self.lr, s.t)), y, s.t + 1)
 
     @property
     def wide(self) -> int | None:
         return None if self.full else self.batch
 
     def outer_times(self, S: Cohort) -> int | Index:
-        return S.steps(self.local_steps if self.outer_steps is None else self.outer_steps, self.batch)
+        return S.steps(self.local_steps, self.batch) if self.outer_steps is None else S.steps(self.outer_steps, self.batch, "outer_steps")
 
     # FedInn
 
@@ -195,10 +195,10 @@ class LFedNest(FedNestSGD):
                                  '"conjugate" is an exchange with all of them, for FedNest and FedNest-SGD')
 
     def round(self, fed: Federation, s: FedNest.State) -> FedNest.State:
-        S, y = fed.cohort(), s.y
-        X = S.broadcast(s.x)
+        X, y = fed.broadcast(s.x), s.y
         for _ in range(self.inner_rounds if y.numel() else 0):
-            y = self.fed_inn(S, X, y, value_at(self.inner_lr, s.t))
+            y = self.fed_inn(fed.cohort(), X, y, value_at(self.inner_lr, s.t))
+        S = fed.cohort()
         # one N' for all steps of a round: a client draws samples only
         terms = fed.integer(self.terms) if self.series == "random" else self.terms
         Xi = S.map(self.own_step, X, S.broadcast(y), value_at(self.lr, s.t), terms, times=self.outer_times(S))

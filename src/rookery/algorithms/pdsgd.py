@@ -20,6 +20,7 @@ from ..errors import AlgorithmError
 from ..problem import Minimax, Problem
 from .base import Algorithm, Number, positive, value_at
 from .composition import Composition, with_h
+from .saddle import start
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -54,12 +55,14 @@ class PDSGD(Composition):
         x, S = self.fits(fed, x), fed.cohort()
         if z is None:
             z = torch.zeros_like(S.mean(S.map(self.constraints, S.broadcast(x))))
-        return self.State(x, z.detach(), 0)
+        return self.State(x, start(x, z), 0)
 
     def round(self, fed: Federation, s: State) -> State:
         S, (j, i) = fed.cohort(), (fed.integer(len(s.z)), fed.integer(len(s.z)))
         X = S.broadcast(s.x)
         g = S.mean(S.map(self.constraints, X))
+        if g.shape != s.z.shape:
+            raise AlgorithmError(f"one multiplier for each of the {len(g)} constraints is needed; z has {len(s.z)}: leave it out for 0")
         weight = torch.zeros_like(s.z)
         weight[j] = (self.penalty * g[j] + s.z[j]).clamp(min=0)
         x = fed.project_x(s.x - value_at(self.lr, s.t) * S.mean(S.map(self.direction, X, S.broadcast(weight))))
@@ -108,7 +111,7 @@ class PDSGDWeights(Algorithm):
     def round(self, fed: Federation, s: State) -> State:
         S = fed.cohort()
         dx, dp = S.mean(*S.map(self.gradients, *S.broadcast(s.x, s.p)))
-        p = torch.softmax(torch.log(s.p) + value_at(self.dual_lr, s.t) * dp, 0)
+        p = torch.softmax(torch.log(s.p.clamp_min(torch.finfo(s.p.dtype).tiny)) + value_at(self.dual_lr, s.t) * dp, 0)
         return self.State(fed.project_x(s.x - value_at(self.lr, s.t) * dx), p, s.t + 1)
 
     def gradients(self, c: Client, x: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ from ..problem import Bilevel, Problem
 from ..vector import ball
 from .base import Algorithm, Number, positive, value_at
 from .curvature import refuse_embedded
-from .saddle import start
+from .saddle import beside, start
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -60,9 +60,10 @@ class SimFBO(Algorithm):
 
     def init(self, fed: Federation, x: Tensor, y: Tensor | None = None, v: Tensor | None = None) -> State:
         """`v` is where [∇²yy g]⁻¹∇y f starts; 0 by default."""
-        x, y = self.fits(fed, x), start(y)
+        x = self.fits(fed, x)
+        y = start(x, y)
         refuse_embedded(fed, self.title)
-        return self.State(x, y, torch.zeros_like(y) if v is None else start(v), 0)
+        return self.State(x, y, beside(y, v, "v"), 0)
 
     def round(self, fed: Federation, s: State) -> State:
         S = fed.cohort()

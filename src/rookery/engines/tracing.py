@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
-from types import CellType, FunctionType, MethodType
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ..autodiff import functional
-from ..errors import EngineError
+from ..errors import EngineError, RookeryError
 from ..problem import Problem
 from ..program import global_names
 from .base import Map
@@ -41,8 +41,14 @@ class Owner:
         return isinstance(other, Owner) and type(self.program) is type(other.program) and bool(self.program == other.program)
 
 
+PLAIN = bool | int | float | str | None
+
+
 class Outside:
-    """The plain values that a problem's functions read from around them: a graph has them written into it, and is good for them only."""
+    """What a problem's functions read from around them: a graph has it written into it, and is good for these values only.
+
+    Seen are plain values, tensors, and lists, tuples and dicts of plain values; attributes of other objects are not.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -57,7 +63,7 @@ class Outside:
     def values(self) -> tuple[Any, ...]:
         around = [cell.cell_contents for cell in self.cells] + [space.get(name) for space, name in self.globals]
         model = self.problem.model
-        return (*(v for v in around if isinstance(v, bool | int | float | str)), None if model is None else model.net.training)
+        return (*(_mark(value) for value in around), None if model is None else model.net.training)
 
     def _walk(self, value: Any) -> None:
         function = value.__func__ if isinstance(value, MethodType) else value
@@ -70,13 +76,26 @@ class Outside:
             except ValueError:  # not filled yet
                 continue
             self._walk(content)
-            if isinstance(content, bool | int | float | str):
+            if not isinstance(content, FIXED):
                 self.cells.append(cell)
         for name in global_names(function.__code__):
             content = function.__globals__.get(name)
             self._walk(content)
-            if isinstance(content, bool | int | float | str):
+            if not isinstance(content, FIXED):
                 self.globals.append((function.__globals__, name))
+
+
+FIXED = (ModuleType, FunctionType, BuiltinFunctionType, MethodType, type)  # what nobody rebinds in the middle of a run
+
+
+def _mark(value: Any) -> Any:
+    """Something that differs when the value does."""
+    if isinstance(value, PLAIN):
+        return value
+    if isinstance(value, Tensor):
+        return id(value), value._version
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+    return repr(value) if all(isinstance(part, PLAIN) for part in parts) else None
 
 
 @cache
@@ -91,18 +110,26 @@ def trace(op: Map, one: Callable[..., tuple[Tensor, ...]], tensors: list[Tensor]
     """The function over all clients as a TorchScript graph of plain tensor operations, derivatives included."""
     # zero-dimensional inputs are the numbers of the server; everything else has a row per client
     dims = tuple(0 if t.dim() else None for t in tensors)
+    tensors = [_copy(t) for t in tensors]  # the function runs on them several times, and might change them
+    dense = [t.is_contiguous() for t in tensors]
     try:
         with functional(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             graph = make_fx(torch.func.vmap(one, in_dims=dims), decomposition_table=_decompositions())(*tensors)
             tidy(graph)
-            return _script(graph, tensors)
-    except EngineError:
+            script = _script(graph, tensors)
+    except RookeryError:
         raise
     except Exception as error:
         raise EngineError(f"{op.fn.__qualname__} does not vectorise over clients "
                           f"({str(error).splitlines()[0] if str(error) else type(error).__name__}); "
                           'multiply by masks instead of indexing by a condition, or write engine="loop"') from error
+    # views of a dense input are views of dense inputs only, and one value for all clients is not dense
+    return lambda *given: script(*(t.contiguous() if d else t for t, d in zip(given, dense, strict=True)))
+
+
+def _copy(t: Tensor) -> Tensor:
+    return t[:1].clone().expand(t.shape) if t.dim() and t.stride(0) == 0 else t.clone()
 
 
 def tidy(module: GraphModule) -> None:

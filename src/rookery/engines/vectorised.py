@@ -63,7 +63,7 @@ class Vectorised(LocalEngine):
         super().start(setting)
         self.plans = _PLANS.setdefault(setting.problem, {})
         self.outside = Outside(setting.problem)
-        self.shapes = tuple((name, tuple(field.shape[1:])) for name, field in setting.data.fields.items())
+        self.forms = tuple((name, tuple(field.shape[1:]), field.dtype) for name, field in setting.data.fields.items())
         for blocked, why in ((setting.problem.random, "its losses use torch's generator (dropout or augmentation)"),
                              (setting.precision is not None, "precision= wraps oracles in autocast")):
             if blocked:
@@ -152,7 +152,7 @@ class Vectorised(LocalEngine):
         forms = [(tuple(a.shape[1:]), a.dtype) if isinstance(a, Tensor) else None if isinstance(a, float) else (type(a), a)
                  for a in arguments]
         key = (op.fn.__func__, "problem" if isinstance(owner, Problem) else Owner(owner),  # type: ignore[attr-defined]
-               self.shapes, self.outside.values(), *forms)
+               self.forms, self.setting.min_batch, self.outside.values(), *forms)
         if key not in self.plans:
             shown, _, client = run_one(self.setting, op, int(flush.cohort[0]), 1, self._first(op, arguments))
             rows = max(1, int(self.setting.data.sizes[flush.cohort[0]]))

@@ -1,9 +1,9 @@
 """Bilevel objectives: a model trained on some rows inside, and what it is trained with judged on others outside.
 
 A client's rows are of two kinds, told apart by the field `validation`: 1 for the rows of the outer loss, 0 for those of the inner one.
-Each loss is the mean over the rows of its kind in a batch. Draw with `sampling=Stratified("validation", n)`, so that a batch has n
-validation rows every time: then the means are unbiased, and each loss runs the model on the rows of its kind only. Full batches need
-nothing.
+Each loss is the mean over the rows of its kind in a batch, and every client needs both. Draw with `sampling=Stratified("validation", n)`,
+so that a batch has n validation rows every time: then the means are unbiased, and each loss runs the model on the rows of its kind only.
+Full batches need nothing.
 """
 
 from __future__ import annotations
@@ -19,52 +19,83 @@ from torch.nn import functional as F
 from ..autodiff import cross, jvp
 from ..data.sampling import Draw, Request, Sampler, Selection, Stratified
 from ..data.store import Batch, Data
-from ..errors import ProblemError
+from ..errors import DataError, ProblemError
 from ..problem import Bilevel
 from ..vector import Model
+from .groups import members
 
 Losses = Callable[[Tensor, Batch], Tensor]
 Loss = Callable[[Tensor, Tensor, Batch], Tensor]
 
 
-class _Sorted(Batch):
-    """A draw whose first `front` rows are validation rows, and the others not."""
+class _Kinds(Batch):
+    """A draw that knows its rows' kinds: the first `front` rows are validation rows, or, in a full batch (None), some are."""
 
-    __slots__ = ("front",)
+    __slots__ = ("_fewest", "front")
 
-    def __init__(self, batch: Batch, front: int) -> None:
+    def __init__(self, batch: Batch, front: int | None, fewest: int) -> None:
         super().__init__(batch.fields, batch.index, None, batch.key)
-        self.front = front
+        self.front, self._fewest = front, fewest  # no loss is a mean of fewer rows
 
     def rebuild(self, leaves: list[Tensor]) -> Batch:
-        return _Sorted(super().rebuild(leaves), self.front)
+        return _Kinds(super().rebuild(leaves), self.front, self._fewest)
 
 
 @dataclass(frozen=True)
 class _Apart(Stratified):
-    """The same draws, told to be sorted; full batches are not."""
+    """Batches with both kinds of rows, the validation rows first; full batches as they are."""
+
+    label: str = "validation"
+    positives: int = 0  # of a batch; 0: there are full batches only
 
     def select(self, draw: Draw, request: Request) -> Selection:
-        selection = super().select(draw, request)
-        return selection if request.outer is None else {**selection, "sorted": torch.ones(len(draw.clients), len(draw.steps))}
+        for client in draw.clients:
+            _both_kinds(draw.data.views(int(client)), f"client {draw.data.names[client]!r}")
+        if request.outer is None:
+            return super().select(draw, request)
+        if not self.positives:
+            raise DataError(f"a batch of {request.outer} would hold a random number of validation rows, and means over them be biased: "
+                            'give the objective sampling=Stratified("validation", n), or the algorithm batch=None')
+        return {**super().select(draw, request), "sorted": torch.ones(len(draw.clients), len(draw.steps))}
 
     def fetch(self, data: Data, selection: Selection) -> Batch:
         batch = super().fetch(data, selection)
-        return _Sorted(batch, self.positives) if "sorted" in selection else batch
+        if "sorted" in selection:
+            return _Kinds(batch, self.positives, min(self.positives, selection["rows"].shape[-1] - self.positives))
+        kind = (batch.validation > 0).long().sum(-1)
+        return _Kinds(batch, None, int(torch.minimum(kind, batch.validation.shape[-1] - kind).min()))
+
+    def whole(self, fields: dict[str, Tensor]) -> Batch:
+        return _Kinds(super().whole(fields), None, _both_kinds(fields, "a client"))
+
+
+def _both_kinds(fields: dict[str, Tensor], who: str) -> int:
+    """How many rows there are of the rarer kind."""
+    if "validation" not in fields:
+        raise DataError("a bilevel objective tells its rows apart by the field `validation`, 1 for the outer loss and 0 for the inner one; "
+                        f"there are {sorted(fields)}")
+    outside = int((fields["validation"] > 0).sum())
+    inside = len(fields["validation"]) - outside
+    if not (outside and inside):
+        raise DataError(f"{who} has {outside} validation and {inside} training rows, and every client of a bilevel objective needs both: "
+                        "mark some of its rows, or leave it out")
+    return min(outside, inside)
 
 
 def _bilevel(f: Loss, g: Loss, sampling: Sampler | None = None, **options: Any) -> Bilevel:
     """A problem whose f sees validation rows and whose g sees training rows, as far as a draw has them apart."""
-    if isinstance(sampling, Stratified) and sampling.label == "validation":
+    if sampling is None:
+        sampling = _Apart()
+    elif isinstance(sampling, Stratified) and sampling.label == "validation":
         sampling = _Apart("validation", sampling.positives)
-    if sampling is not None:
-        options["sampling"] = sampling
-    return Bilevel(lambda x, y, b: f(x, y, _rows(b, True)), lambda x, y, b: g(x, y, _rows(b, False)), **options)
+    else:
+        raise ProblemError(f'a bilevel objective draws its kinds of rows apart: write sampling=Stratified("validation", n); got {sampling}')
+    return Bilevel(lambda x, y, b: f(x, y, _rows(b, True)), lambda x, y, b: g(x, y, _rows(b, False)), sampling=sampling, **options)
 
 
 def _rows(b: Batch, validation: bool) -> Batch:
     """The rows of one kind, where a draw has them apart; else all rows, and the means weigh them by kind."""
-    if not isinstance(b, _Sorted):
+    if not isinstance(b, _Kinds) or b.front is None:
         return b
     mine = slice(None, b.front) if validation else slice(b.front, None)
     return Batch({name: field[mine] for name, field in b.fields.items()}, None if b.index is None else b.index[mine], None, b.key)
@@ -72,14 +103,24 @@ def _rows(b: Batch, validation: bool) -> Batch:
 
 def _outside(losses: Tensor, b: Batch) -> Tensor:
     """The mean over the validation rows of a batch."""
-    kind = b.validation.to(losses.dtype)
-    return (kind * losses).sum() / kind.sum().clamp_min(1)
+    return _mean(losses, b.validation > 0)
 
 
 def _inside(losses: Tensor, b: Batch) -> Tensor:
     """The mean over the training rows of a batch."""
-    kind = 1 - b.validation.to(losses.dtype)
-    return (kind * losses).sum() / kind.sum().clamp_min(1)
+    return _mean(losses, b.validation <= 0)
+
+
+def _mean(losses: Tensor, some: Tensor) -> Tensor:
+    if losses.shape != some.shape:
+        raise ProblemError(f"losses must be one number for each of the {len(some)} rows of a batch; got shape {tuple(losses.shape)}")
+    kind = some.to(losses.dtype)
+    return (kind * losses).sum() / kind.sum()
+
+
+def _length(name: str, vector: Tensor, length: int, what: str) -> None:
+    if len(vector) != length:
+        raise ProblemError(f"{name} has {length} numbers, {what}; got {len(vector)}")
 
 
 def _not_negative(**numbers: float) -> None:
@@ -94,15 +135,19 @@ def loss_tuning(model: Model, classes: int, weights: Tensor | None = None, ridge
         g(x, y) = mean over training rows of CE(σ(Δ)·scores + l, label) + (ridge/2)‖y‖²
         f(x, y) = mean over validation rows of weights[label]·CE(scores, label)
 
-    `weights` balance the validation rows' classes: m/(classes·m_c) from the counts m_c of all clients, summed by `prepare`, or given.
+    `weights` balance the classes in the federation's mean of f: 1/(classes·q_c) with the share q_c of class c in the clients' validation
+    rows, a mean with the federation's weights that `prepare` agrees on, or given.
     From x = 0 all classes are alike. Li, Zhang, Thrampoulidis, Chen, Oymak, "AutoBalance: Optimized loss functions for imbalanced data",
     NeurIPS 2021; the federated form in Tarzanagh et al., "FedNest", ICML 2022.
     """
     _not_negative(ridge=ridge)
-    if weights is not None and weights.shape != (classes,):
-        raise ProblemError(f"one weight per class is needed: {classes} classes, weights of shape {tuple(weights.shape)}")
+    if classes < 2:
+        raise ProblemError(f"classes is their number, at least 2; got {classes}")
+    if weights is not None and (not isinstance(weights, Tensor) or weights.shape != (classes,) or not bool((weights >= 0).all())):
+        raise ProblemError(f"weights are a tensor with a number that is not negative for each of the {classes} classes; got {weights!r}")
 
     def f(x: Tensor, y: Tensor, b: Batch) -> Tensor:
+        _length("y", y, model.size, "the model's parameters")
         losses = F.cross_entropy(model(y, b.inputs), b.labels, reduction="none")
         return _outside(losses if weights is None else losses * torch.index_select(weights.to(losses), 0, b.labels), b)
 
@@ -111,6 +156,7 @@ def loss_tuning(model: Model, classes: int, weights: Tensor | None = None, ridge
         return value + 0.5 * ridge * y.square().sum() if ridge else value
 
     def adjusted(x: Tensor, scores: Tensor, b: Batch) -> Tensor:
+        _length("x", x, 2 * classes, "(Δ, l)")
         return _inside(F.cross_entropy(torch.sigmoid(x[:classes]) * scores + x[classes:], b.labels, reduction="none"), b)
 
     def g_xy(x: Tensor, y: Tensor, b: Batch, v: Tensor) -> Tensor:
@@ -120,15 +166,17 @@ def loss_tuning(model: Model, classes: int, weights: Tensor | None = None, ridge
         return cross(lambda z, s: adjusted(z, s.view(-1, classes), b), x, scores, along)
 
     def statistics(x: Tensor, b: Batch) -> Tensor:
-        return (F.one_hot(b.labels, classes) * b.validation[:, None]).sum(0).to(x.dtype)
+        kind = (b.validation > 0).to(x.dtype)
+        return (members(b.labels, classes, x.dtype) * kind[:, None]).sum(0) / kind.sum()
 
-    def finish(counts: Tensor) -> Bilevel:
-        missing = [c for c, count in enumerate(counts.tolist()) if count == 0]
+    def finish(total: Tensor) -> Bilevel:
+        shares = total / total.sum()
+        missing = [c for c, share in enumerate(shares.tolist()) if share == 0]
         if missing:
             raise ProblemError(f"class {missing[0]} has no validation rows at any client: balance them with weights=…, or split again")
-        return loss_tuning(model, classes, counts.sum() / (classes * counts), ridge, **options)
+        return loss_tuning(model, classes, 1 / (classes * shares), ridge, **options)
 
-    agreed: dict[str, Any] = {} if weights is not None else {"statistics": statistics, "finish": finish}
+    agreed: dict[str, Any] = {} if weights is not None else {"statistics": statistics, "finish": finish, "weighted": True}
     oracles = {"f_x": lambda x, y, b: torch.zeros_like(x), "g_xy": g_xy}
     return _bilevel(f, g, model=model, **agreed, **{"oracles": oracles, **options})
 
@@ -146,6 +194,8 @@ def hyper_representation(features: Model, width: int, classes: int, ridge: float
         raise ProblemError(f"ridge must be positive, so that the head is the only one; got {ridge}")
 
     def losses(x: Tensor, y: Tensor, b: Batch) -> Tensor:
+        _length("x", x, features.size, "the parameters of the features")
+        _length("y", y, classes * (width + 1), "the head (W, b)")
         W, offset = y[: classes * width].view(classes, width), y[classes * width :]
         return F.cross_entropy(features(x, b.inputs) @ W.T + offset, b.labels, reduction="none")
 
@@ -161,8 +211,11 @@ def hyper_parameters(losses: Losses, **options: Any) -> Bilevel:
     Pedregosa, "Hyperparameter optimization with approximate gradient", ICML 2016; Lorraine, Vicol, Duvenaud, "Optimizing millions of
     hyperparameters by implicit differentiation", AISTATS 2020.
     """
-    return _bilevel(lambda x, y, b: _outside(losses(y, b), b),
-                    lambda x, y, b: _inside(losses(y, b), b) + 0.5 * (torch.exp(x) * y.square()).sum(), **options)
+    def g(x: Tensor, y: Tensor, b: Batch) -> Tensor:
+        _length("x", x, len(y), "one for each of y")
+        return _inside(losses(y, b), b) + 0.5 * (torch.exp(x) * y.square()).sum()
+
+    return _bilevel(lambda x, y, b: _outside(losses(y, b), b), g, **options)
 
 
 def data_reweighting(losses: Losses, ridge: float = 1e-3, **options: Any) -> Bilevel:
@@ -177,6 +230,7 @@ def data_reweighting(losses: Losses, ridge: float = 1e-3, **options: Any) -> Bil
     _not_negative(ridge=ridge)
 
     def g(x: Tensor, y: Tensor, b: Batch) -> Tensor:
-        return _inside(torch.sigmoid(torch.index_select(x, 0, b.group)) * losses(y, b), b) + 0.5 * ridge * y.square().sum()
+        group = torch.where(b.validation > 0, 0, b.group)
+        return _inside(torch.sigmoid(torch.index_select(x, 0, group)) * losses(y, b), b) + 0.5 * ridge * y.square().sum()
 
     return _bilevel(lambda x, y, b: _outside(losses(y, b), b), g, **options)

@@ -24,6 +24,19 @@ Losses = Callable[[Tensor, Batch], Tensor]
 EDGE = 60.0  # of exponents: beyond exp(60) float32 would overflow
 
 
+def per_row(values: Losses, name: str = "losses") -> Losses:
+    """The same function, refused where it does not give one number for each row of a batch."""
+    def checked(x: Tensor, b: Batch) -> Tensor:
+        found = values(x, b)
+        rows = len(next(iter(b.fields.values()))) if b.fields else len(found)
+        if found.shape != (rows,):
+            remedy = "leave out the mean over rows" if found.dim() == 0 else f"write {name}[:, 0] for one column"
+            raise ProblemError(f"{name} must return one number for each of a batch's {rows} rows; got shape {tuple(found.shape)}: {remedy}")
+        return found
+
+    return checked
+
+
 class ClampWarning(UserWarning):
     """An exponential or a logarithm of a robust objective is out of its range, and a continuation stands for it."""
 
@@ -78,14 +91,15 @@ def kl_dro(losses: Losses, lam: float = 1.0, shift: float | None = None, least: 
     >>> problem.f(problem.g(torch.ones(1), Batch({"a": torch.tensor([0.0, 1.0])})))
     tensor(0.7169)
     """
-    if not lam > 0:
-        raise ProblemError(f"lam must be positive; got {lam}")
+    if not 0 < lam < math.inf:
+        raise ProblemError(f"lam must be positive and finite; got {lam}")
+    each = per_row(losses)
     s = 0.0 if shift is None else shift
     # a tracked estimate of g may leave its range; below the floor the logarithm is continued by its tangent
     floor = math.exp(min(max(least / lam - s, -EDGE), EDGE))
 
     def exponents(x: Tensor, b: Batch) -> Tensor:
-        return losses(x, b) / lam - s
+        return each(x, b) / lam - s
 
     def g(x: Tensor, b: Batch) -> Tensor:
         return _mean_exp(exponents(x, b)).reshape(1)
@@ -97,13 +111,14 @@ def kl_dro(losses: Losses, lam: float = 1.0, shift: float | None = None, least: 
         return lam / z.clamp(min=floor)
 
     def statistics(x: Tensor, b: Batch) -> Tensor:
-        return _sums(losses(x, b), least)
+        return _sums(each(x, b), least)
 
     def finish(total: Tensor) -> Exponential:
         return kl_dro(losses, lam, _centre(total, least, "kl_dro") / lam, least, **options)
 
     agreed: dict[str, Any] = {} if shift is not None else {"statistics": statistics, "finish": finish}
-    return Exponential(f, g, exponents=exponents, floor=floor, oracles={"f_gradient": f_gradient}, **agreed, **options)
+    oracles = {"f_gradient": f_gradient, **options.get("oracles", {})}
+    return Exponential(f, g, exponents=exponents, floor=floor, **agreed, **options | {"oracles": oracles})
 
 
 def constrained_dro(losses: Losses, rho: float, least_lam: float = 0.1, centre: float | None = None, least: float = 0.0,
@@ -124,6 +139,7 @@ def constrained_dro(losses: Losses, rho: float, least_lam: float = 0.1, centre: 
     """
     if not (rho > 0 and least_lam > 0):
         raise ProblemError(f"rho and least_lam must be positive; got {rho} and {least_lam}")
+    each = per_row(losses)
     c = 0.0 if centre is None else centre
     floor = math.exp(min(max((least - c) / least_lam, -EDGE), EDGE))
 
@@ -131,7 +147,7 @@ def constrained_dro(losses: Losses, rho: float, least_lam: float = 0.1, centre: 
         return least_lam + F.softplus(x[-1:])
 
     def exponents(x: Tensor, b: Batch) -> Tensor:
-        return (losses(x[:-1], b) - c) / multiplier(x)
+        return (each(x[:-1], b) - c) / multiplier(x)
 
     def g(x: Tensor, b: Batch) -> Tensor:
         return torch.cat([_mean_exp(exponents(x, b)).reshape(1), multiplier(x)])
@@ -140,7 +156,7 @@ def constrained_dro(losses: Losses, rho: float, least_lam: float = 0.1, centre: 
         return c + z[1] * (rho + _log(z[0], floor))
 
     def statistics(x: Tensor, b: Batch) -> Tensor:
-        ell = losses(x[:-1], b)
+        ell = each(x[:-1], b)
         return torch.cat([_sums(ell, least), (ell > least + EDGE * least_lam).sum().to(ell.dtype).reshape(1)])
 
     def finish(total: Tensor) -> Exponential:

@@ -18,7 +18,7 @@ from ..errors import ProblemError
 from ..problem import Compositional
 from ..vector import Model
 from .ap import Scores, binary_scores
-from .dro import Losses
+from .dro import Losses, per_row
 from .groups import members, refuse_empty
 
 Kind = Literal["equality of opportunity", "equalised odds", "demographic parity"]
@@ -45,16 +45,16 @@ def fair(loss: Losses, scores: Model | Scores, groups: int, kind: Kind = "equali
         raise ProblemError(f"rho and slack must not be negative; got {rho} and {slack}")
     if groups < 2:
         raise ProblemError(f"groups is the number of groups, at least 2; got {groups}")
-    score: Scores = binary_scores(scores) if isinstance(scores, Model) else scores
+    score = per_row(binary_scores(scores) if isinstance(scores, Model) else scores, "scores")
     if isinstance(scores, Model):
         options = {"model": scores} | options
 
     def columns(b: Batch, dtype: torch.dtype) -> Tensor:
         """(rows, conditions, 1 + groups): who counts for each rate; the first of each condition is that of all groups."""
-        positive = b.fields[label] > 0
+        positive = getattr(b, label) > 0
         some = {"equality of opportunity": [positive], "equalised odds": [positive, ~positive],
                 "demographic parity": [torch.ones_like(positive)]}[kind]
-        of = torch.cat([torch.ones_like(positive, dtype=dtype)[:, None], members(b.fields[field], groups, dtype)], 1)
+        of = torch.cat([torch.ones_like(positive, dtype=dtype)[:, None], members(getattr(b, field), groups, dtype)], 1)
         return torch.stack(some, 1).to(dtype)[:, :, None] * of[:, None]
 
     def statistics(x: Tensor, b: Batch) -> Tensor:

@@ -11,12 +11,13 @@ from torch import Tensor
 from ..data.store import Batch
 from ..errors import ProblemError
 from ..problem import Minimization
+from .dro import Losses, per_row
 
 Form = Literal["cvar", "chi2", "chi2 ball", "kl"]
 HALVINGS = 60  # of an interval: to the last bit of a double
 
 
-def fast_dro(losses: Callable[[Tensor, Batch], Tensor], form: Form, size: float, **options: Any) -> Minimization:
+def fast_dro(losses: Losses, form: Form, size: float, **options: Any) -> Minimization:
     """max_p Σ p_i ℓ_i − penalty(p) over the weights p of a batch's m rows, by Danskin's theorem with gradient Σ p_i ∇ℓ_i.
 
     form, size:  "cvar", a: p_i ≤ 1/(am);   "chi2", λ: λ/(2m)‖mp − 1‖²;   "chi2 ball", ρ: ‖mp − 1‖²/(2m) ≤ ρ;   "kl", λ: λ Σ p_i log(mp_i)
@@ -32,8 +33,10 @@ def fast_dro(losses: Callable[[Tensor, Batch], Tensor], form: Form, size: float,
     if not size > 0 or (form == "cvar" and size > 1):
         raise ProblemError(f"size must be {'a share in (0, 1]' if form == 'cvar' else 'positive'}; got {size}")
 
+    each = per_row(losses)
+
     def f(x: Tensor, b: Batch) -> Tensor:
-        v = losses(x, b)
+        v = each(x, b)
         p = worst_weights(v.detach(), form, size)
         return p @ v - penalty(p, form, size)
 

@@ -14,7 +14,7 @@ from ..data.store import Batch
 from ..errors import ProblemError
 from ..problem import Compositional, Minimization
 from ..vector import Model
-from .dro import Losses
+from .dro import Losses, per_row
 
 
 def members(values: Tensor, groups: int, dtype: torch.dtype) -> Tensor:
@@ -46,8 +46,10 @@ def group_dro(losses: Losses, groups: int, lam: float = 1.0, field: str = "label
     if groups < 1:
         raise ProblemError(f"groups is the number of groups, at least 1; got {groups}")
 
+    each = per_row(losses)
+
     def statistics(x: Tensor, b: Batch) -> Tensor:
-        return torch.cat([members(b.fields[field], groups, x.dtype).mean(0), x.new_ones(1)])
+        return torch.cat([members(getattr(b, field), groups, x.dtype).mean(0), x.new_ones(1)])
 
     def mean_losses(x: Tensor, b: Batch) -> Tensor:
         raise ProblemError("group_dro divides by the groups' shares in the federation: write fed.problem.prepare(fed, x) first")
@@ -63,8 +65,8 @@ def group_dro(losses: Losses, groups: int, lam: float = 1.0, field: str = "label
                                "of the rows has other values: give the right number of groups")
 
         def g(x: Tensor, b: Batch) -> Tensor:
-            ell = losses(x, b)
-            return (ell[:, None] * members(b.fields[field], groups, ell.dtype)).mean(0) / shares.to(ell)
+            ell = each(x, b)
+            return (ell[:, None] * members(getattr(b, field), groups, ell.dtype)).mean(0) / shares.to(ell)
 
         return replace(problem, g=g, statistics=None, finish=None)
 

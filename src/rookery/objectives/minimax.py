@@ -27,6 +27,9 @@ def robust_regression(penalty: float = 10.0, ridge: float = 0.0, radius: float |
         raise ProblemError("without a penalty the adversary's gain has no end: give penalty=… or radius=…")
 
     def f(x: Tensor, y: Tensor, b: Batch) -> Tensor:
+        if b.targets.dim() != 1 or x.shape != y.shape:
+            raise ProblemError(f"targets hold one number a row, and x and y one for each input; got targets of shape "
+                               f"{tuple(b.targets.shape)}, {len(x)} numbers in x and {len(y)} in y")
         return 0.5 * ((b.inputs + y) @ x - b.targets).square().mean() + 0.5 * ridge * x.square().sum() - 0.5 * penalty * y.square().sum()
 
     if radius is not None:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from ..data.store import Batch
 from ..errors import ProblemError
 from ..problem import Compositional, Minimization
-from .dro import Losses
+from .dro import Losses, per_row
 
 
 def mean_variance(losses: Losses, weight: float, **options: Any) -> Compositional:
@@ -28,11 +28,13 @@ def mean_variance(losses: Losses, weight: float, **options: Any) -> Compositiona
     if not weight >= 0:
         raise ProblemError(f"weight must not be negative; got {weight}")
 
+    each = per_row(losses)
+
     def h(x: Tensor, b: Batch) -> Tensor:
-        ell = losses(x, b)
+        ell = each(x, b)
         return (ell + weight * ell.square()).mean()
 
-    return Compositional(lambda z: -weight * z.square().sum(), lambda x, b: losses(x, b).mean().reshape(1), h, **options)
+    return Compositional(lambda z: -weight * z.square().sum(), lambda x, b: each(x, b).mean().reshape(1), h, **options)
 
 
 @overload
@@ -61,8 +63,10 @@ def chi2_dro(losses: Losses, lam: float = 1.0, form: Literal["variance", "dual"]
     if form != "dual":
         raise ProblemError(f'form is "variance" or "dual"; got {form!r}')
 
+    each = per_row(losses)
+
     def f(x: Tensor, b: Batch) -> Tensor:
-        return x[-1] + lam / 2 + (losses(x[:-1], b) - x[-1]).clamp_min(0).square().mean() / (2 * lam)
+        return x[-1] + lam / 2 + (each(x[:-1], b) - x[-1]).clamp_min(0).square().mean() / (2 * lam)
 
     return Minimization(f, **options)
 
@@ -84,7 +88,9 @@ def cvar(losses: Losses, share: float, temperature: float = 0.01, **options: Any
     if not temperature > 0:
         raise ProblemError(f"temperature must be positive; got {temperature}")
 
+    each = per_row(losses)
+
     def f(x: Tensor, b: Batch) -> Tensor:
-        return x[-1] + temperature * F.softplus((losses(x[:-1], b) - x[-1]) / temperature).mean() / share
+        return x[-1] + temperature * F.softplus((each(x[:-1], b) - x[-1]) / temperature).mean() / share
 
     return Minimization(f, **options)

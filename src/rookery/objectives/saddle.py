@@ -31,8 +31,12 @@ def group_weights(problem: Compositional, lam: float = 0.0) -> Minimax:
     finish = problem.finish
 
     def f(x: Tensor, p: Tensor, b: Batch) -> Tensor:
-        value = p @ problem.g(x, b) + problem.h_value(x, b)
-        return value - lam * (p * torch.log(len(p) * p)).sum() if lam else value
+        g = problem.g(x, b)
+        if g.shape != p.shape:
+            raise ProblemError(f"one weight for each of the {len(g)} groups is needed; got {len(p)}")
+        value = p @ g + problem.h_value(x, b)
+        q = p.clamp_min(torch.finfo(p.dtype).tiny)  # p log p is 0 at the border of the simplex
+        return value - lam * (q * torch.log(len(p) * q)).sum() if lam else value
 
     agreed: dict[str, Any] = {} if finish is None else {"statistics": problem.statistics, "weighted": problem.weighted,
                                                         "finish": lambda total: group_weights(finish(total), lam)}  # type: ignore[arg-type]
