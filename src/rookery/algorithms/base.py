@@ -95,7 +95,7 @@ class LocalSteps(Algorithm):
     """What methods with one vector and local steps have in common: the step size, the local work, and a state of x and t."""
 
     lr: Number
-    local_steps: int | Epochs = 1
+    local_steps: int | Epochs | tuple[int, ...] = 1  # a tuple: one number for each client
     batch: int | None = None  # None: all rows
 
     class State(NamedTuple):
