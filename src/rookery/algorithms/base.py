@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -56,10 +56,11 @@ class Algorithm(Program):
                              f"this is {type(fed.problem).__name__}. Algorithms that fit: {', '.join(fitting) or 'none'}. "
                              "Reductions of one kind to another are in rookery.reductions")
 
-
     def check_types(self) -> None:
         """Refuse hyper-parameters that are not what their annotations say; annotations with other words than these are not looked at."""
-        for field in fields(self):  # type: ignore[arg-type]
+        if not is_dataclass(self):
+            return
+        for field in fields(self):
             value, words = getattr(self, field.name), [word.strip() for word in str(field.type).split("|")]
             if all(word in _WORDS for word in words) and not any(_WORDS[word][1](value) for word in words):
                 allowed = ", or ".join(_WORDS[word][0] for word in words)
@@ -72,7 +73,7 @@ _WORDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "Number": ("a number or a schedule", lambda v: isinstance(v, Real | Schedule) and not isinstance(v, bool)),
     "bool": ("True or False", lambda v: isinstance(v, bool)),
     "None": ("None", lambda v: v is None),
-    "Epochs": ("Epochs(…)", lambda v: type(v).__name__ == "Epochs"),
+    "Epochs": ("Epochs(…)", lambda v: type(v).__name__ == "Epochs"),  # of the module that imports this one
     "tuple[int, ...]": ("a tuple with a whole number for each client", lambda v: isinstance(v, tuple))}
 
 
