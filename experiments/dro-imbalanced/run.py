@@ -97,7 +97,8 @@ def plot(compared: dict[str, Done], where: Path) -> None:
 
     metrics = ("train accuracy", "test accuracy", "test rare", "test worst class")
     for name, across, file in (("as published", "round", "published"), ("fairly tuned", "round", "fair"),
-                               ("local steps, equal samples", "bytes", "local-steps"), ("local steps, equal rounds", "round", "equal-rounds"),
+                               ("local steps, equal samples", "bytes", "local-steps"),
+                               ("local steps, equal rounds", "round", "equal-rounds"),
                                *((name, "round", "cifar") for name in compared if name.startswith("CIFAR"))):
         figure, axes = plt.subplots(1, 4, figsize=(17, 3.9))
         for ax, metric in zip(axes, metrics, strict=True):
