@@ -30,16 +30,17 @@ from rookery.study import Done, Result, Trial, announce, arguments, best, groups
 
 
 class Task(NamedTuple):
-    """What the paper's scripts set for one experiment."""
+    """What the paper's scripts set for one experiment, and how many exchanges each method has here."""
 
     batch: int
     T: int
     N: int
     smoothness: float
     outer: float  # the outer step for each unit of the local inner one
+    length: int
 
 
-TASKS = {"loss-tuning": Task(10, 3, 3, 50.0, 100.0), "hyper-representation": Task(64, 1, 5, 100.0, 1.0)}
+TASKS = {"loss-tuning": Task(10, 3, 3, 50.0, 100.0, 192), "hyper-representation": Task(64, 1, 5, 100.0, 1.0, 200)}
 CLASSES, EPOCHS, HELD, POINTS = 10, 5, 0.1, 10
 MEAN, STD = 0.1307, 0.3081  # of MNIST's pixels, as everybody standardises them
 SITES = {"mnist": 100, "digits": 12}
@@ -197,7 +198,7 @@ def plot(compared: dict[str, Done], path: Path) -> None:
 
 def main(task: str, here: Path, about: str, lrs: Sequence[float] = LRS) -> None:
     parser = arguments(about, task, "digits of 8×8 pixels at 12 sites, few exchanges; everything goes to --out")
-    parser.add_argument("--rounds", type=int, default=240, help="exchanges that each method has")
+    parser.add_argument("--rounds", type=int, default=TASKS[task].length, help="exchanges that each method has")
     parser.add_argument("--published", action="store_true", help="the paper's step size only, without the grid")
     args = parser.parse_args()
     data = "digits"
@@ -230,7 +231,8 @@ def main(task: str, here: Path, about: str, lrs: Sequence[float] = LRS) -> None:
         table = [row | {"setting": {"table": name, **row["setting"]}} for name, done in compared.items()
                  for row in rows(done, (*SHOWN, "held-out balanced", "diverged"), setting=("data", "split", "lr", "exchanges"))]
         record(where / "expected.json", table, sum(spent.values()) / 60 / args.jobs,
-               None if small else f"python experiments/{task}/run.py --rounds {args.rounds}{' --published' * args.published}")
+               None if small else f"python experiments/{task}/run.py{f' --rounds {args.rounds}' * (args.rounds != TASKS[task].length)}"
+                                  f"{' --published' * args.published}")
 
     compared = {"as published": made(trials((PUBLISHED,), seeds, length))}
     write(compared)
