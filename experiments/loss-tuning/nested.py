@@ -200,6 +200,7 @@ def main(task: str, here: Path, about: str, lrs: Sequence[float] = LRS) -> None:
     parser = arguments(about, task, "digits of 8×8 pixels at 12 sites, few exchanges; everything goes to --out")
     parser.add_argument("--rounds", type=int, default=TASKS[task].length, help="exchanges that each method has")
     parser.add_argument("--published", action="store_true", help="the paper's step size only, without the grid")
+    parser.add_argument("--seeds", type=int, default=3, help="with another number, or other rounds, everything goes to --out")
     args = parser.parse_args()
     data = "digits"
     if not args.quick:
@@ -209,7 +210,8 @@ def main(task: str, here: Path, about: str, lrs: Sequence[float] = LRS) -> None:
         except DataError as error:
             print(f"no MNIST, and small digits in its place: {error}")
     small = data == "digits"
-    where, seeds = (args.out, (TUNING,)) if small else (here, (0, 1, 2))
+    usual = args.seeds == 3 and args.rounds == TASKS[task].length
+    where, seeds = here if usual and not small else args.out, (TUNING,) if small else tuple(range(args.seeds))
     args.out.mkdir(parents=True, exist_ok=True)
     spent: dict[str, float] = {}
 
@@ -231,8 +233,7 @@ def main(task: str, here: Path, about: str, lrs: Sequence[float] = LRS) -> None:
         table = [row | {"setting": {"table": name, **row["setting"]}} for name, done in compared.items()
                  for row in rows(done, (*SHOWN, "held-out balanced", "diverged"), setting=("data", "split", "lr", "exchanges"))]
         record(where / "expected.json", table, sum(spent.values()) / 60 / args.jobs,
-               None if small else f"python experiments/{task}/run.py{f' --rounds {args.rounds}' * (args.rounds != TASKS[task].length)}"
-                                  f"{' --published' * args.published}")
+               f"python experiments/{task}/run.py{' --published' * args.published}" if usual and not small else None)
 
     compared = {"as published": made(trials((PUBLISHED,), seeds, length))}
     write(compared)
