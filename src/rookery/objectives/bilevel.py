@@ -22,9 +22,9 @@ from ..data.store import Batch, Data
 from ..errors import DataError, ProblemError
 from ..problem import Bilevel
 from ..vector import Model
+from .dro import Losses, one_a_row
 from .groups import members
 
-Losses = Callable[[Tensor, Batch], Tensor]
 Loss = Callable[[Tensor, Tensor, Batch], Tensor]
 
 
@@ -112,10 +112,8 @@ def _inside(losses: Tensor, b: Batch) -> Tensor:
 
 
 def _mean(losses: Tensor, some: Tensor) -> Tensor:
-    if losses.shape != some.shape:
-        raise ProblemError(f"losses must be one number for each of the {len(some)} rows of a batch; got shape {tuple(losses.shape)}")
     kind = some.to(losses.dtype)
-    return (kind * losses).sum() / kind.sum()
+    return (kind * one_a_row(losses, len(some))).sum() / kind.sum()
 
 
 def _length(name: str, vector: Tensor, length: int, what: str) -> None:

@@ -28,13 +28,16 @@ def per_row(values: Losses, name: str = "losses") -> Losses:
     """The same function, refused where it does not give one number for each row of a batch."""
     def checked(x: Tensor, b: Batch) -> Tensor:
         found = values(x, b)
-        rows = len(next(iter(b.fields.values()))) if b.fields else len(found)
-        if found.shape != (rows,):
-            remedy = "leave out the mean over rows" if found.dim() == 0 else f"write {name}[:, 0] for one column"
-            raise ProblemError(f"{name} must return one number for each of a batch's {rows} rows; got shape {tuple(found.shape)}: {remedy}")
-        return found
+        return one_a_row(found, len(next(iter(b.fields.values()))) if b.fields else len(found), name)
 
     return checked
+
+
+def one_a_row(found: Tensor, rows: int, name: str = "losses") -> Tensor:
+    if found.shape != (rows,):
+        remedy = "leave out the mean over rows" if found.dim() == 0 else f"write {name}[:, 0] for one column"
+        raise ProblemError(f"{name} must return one number for each of a batch's {rows} rows; got shape {tuple(found.shape)}: {remedy}")
+    return found
 
 
 class ClampWarning(UserWarning):
