@@ -42,9 +42,7 @@ def vjp(fn: Callable[[Tensor], Tensor], x: Tensor, v: Tensor | None) -> Tensor:
     if _functional.get():
         value, pull = torch.func.vjp(fn, x)[:2]
         return pull(torch.ones_like(_scalar(value)) if v is None else v)[0]  # type: ignore[no-any-return]
-    # inside another derivative everything keeps its graph, also a derivative in something that does not depend on the outer variable
-    nested = _depth.get() > 0 and torch.is_grad_enabled()
-    leaf = x if nested and x.requires_grad else x.detach().requires_grad_()
+    nested, leaf = _leaf(x)
     token = _depth.set(_depth.get() + 1)
     try:
         with torch.enable_grad():
@@ -69,8 +67,7 @@ def value_and_jacobian(fn: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tenso
         value, pull = torch.func.vjp(fn, x)[:2]
         units = torch.ones_like(value)[None] if len(value) == 1 else torch.eye(len(value), dtype=value.dtype, device=value.device)
         return value, _stack([pull(unit)[0] for unit in units])
-    nested = _depth.get() > 0 and torch.is_grad_enabled()
-    leaf = x if nested and x.requires_grad else x.detach().requires_grad_()
+    nested, leaf = _leaf(x)
     token = _depth.set(_depth.get() + 1)
     try:
         with torch.enable_grad():
@@ -81,6 +78,16 @@ def value_and_jacobian(fn: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tenso
             return value if nested else value.detach(), _stack(rows)
     finally:
         _depth.reset(token)
+
+
+def _leaf(x: Tensor) -> tuple[bool, Tensor]:
+    """Whether this derivative stands inside another one, and the variable it is taken in.
+
+    Inside another derivative everything keeps its graph, also a derivative in something that does not depend on the outer variable.
+    The variable is an alias of x of its own: what the function captured of x is a constant of this derivative.
+    """
+    nested = _depth.get() > 0 and torch.is_grad_enabled()
+    return nested, x.view_as(x) if nested and x.requires_grad else x.detach().requires_grad_()
 
 
 def _stack(rows: list[Tensor]) -> Tensor:

@@ -44,7 +44,7 @@ def save(path: Path | str, algorithm: Algorithm, fed: Federation, state: Any, ex
             fields[name] = {"id": value.id, "pool": value.pool, "cohort": None if everyone else value.cohort.index.tolist()}
             if not isinstance(fed.engine, Wire):
                 clients, rows = fed.engine.export(value.id)
-                tensors[f"{name}.clients"] = torch.from_numpy(np.ascontiguousarray(clients))
+                tensors[f"{name}.clients"] = torch.tensor(clients)  # a copy: values of one cohort share their index
                 tensors[f"{name}.rows"] = torch.stack([r.contiguous() for r in rows]) if rows else torch.zeros(0)
         elif value is None or isinstance(value, int):
             fields[name] = value

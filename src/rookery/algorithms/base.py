@@ -41,7 +41,7 @@ class Algorithm(Program):
         raise NotImplementedError
 
     def fits(self, fed: Federation, x: Tensor) -> Tensor:
-        """Refuse a problem of another kind, and say what would fit; the starting point, checked."""
+        """Refuse a problem of another kind, and say what would fit; the starting point, checked and projected."""
         if fed.problem.statistics is not None and fed.setting.constants is None:
             raise AlgorithmError("the clients have to agree on constants of this problem first: write fed.problem.prepare(fed, x)")
         if not isinstance(x, Tensor) or x.dim() != 1 or not x.is_floating_point():
@@ -49,7 +49,7 @@ class Algorithm(Program):
             raise AlgorithmError(f"a starting point is one flat vector of floating-point numbers; got {what}")
         self.check_types()
         if isinstance(fed.problem, self.solves):
-            return x.detach()
+            return fed.project_x(x.detach())
         fitting = sorted(cls.title for cls in PROGRAMS.values() if issubclass(cls, Algorithm) and cls.title
                          and cls.solves is not Problem and isinstance(fed.problem, cls.solves))
         raise AlgorithmError(f"{self.title or type(self).__name__} solves {self.solves.__name__} problems, "

@@ -41,4 +41,5 @@ class ComFedL(Composition, LocalSteps):
         return self.State(fed.project_x(S.mean(X)), s.t + 1)
 
     def step(self, c: Client, x: Tensor, lr: float) -> Tensor:
-        return c.project_x(x - lr * c.own_gradient(x, c.draw(self.batch, self.inner)))
+        x = c.project_x(x)
+        return x - lr * c.own_gradient(x, c.draw(self.batch, self.inner))

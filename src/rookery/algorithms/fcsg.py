@@ -4,7 +4,8 @@ Wu, Sun, Hu, Li, Zhang, Huang, "Federated conditional stochastic optimization", 
     x_t, u_t, α, β, q, b, m, B  →  x, u, lr, beta, local_steps, outer, inner, first
 
 A round is q iterations and ends with the paper's server update (lines 5–8); the new estimate at the averaged point
-(lines 11–15 of that iteration) opens the next round, so that a client that was away can join there.
+(lines 11–15 of that iteration) opens the next round, so that a client that was away can join there. A client projects a point
+before it takes a gradient there; its last move is averaged as it is, and the server projects the mean.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class _Conditional(Algorithm):
 
     def move(self, c: Client, x: Tensor, u: Tensor, lr: float) -> Tensor:
         """x_t = x_{t−1} − α u_t, line 10"""
-        return c.project_x(x - lr * u)
+        return x - lr * u
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class FCSG(_Conditional):
         return c.gradient(x, c.draw(self.outer, self.inner))
 
     def step(self, c: Client, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
-        x = self.move(c, x, u, lr)
+        x = c.project_x(self.move(c, x, u, lr))
         return x, self.estimate(c, x)
 
 
@@ -111,7 +112,7 @@ class FCSGM(_Conditional):
         return (1 - self.beta) * u + self.beta * c.gradient(x, c.draw(self.outer, self.inner))
 
     def step(self, c: Client, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
-        x = self.move(c, x, u, lr)
+        x = c.project_x(self.move(c, x, u, lr))
         return x, self.estimate(c, x, u)
 
     def share(self, c: Client, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
@@ -148,5 +149,5 @@ class AccFCSGM(FCSGM):
         return c.gradient(x, b) + (1 - self.beta) * (u - c.gradient(last, b))
 
     def step(self, c: Client, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
-        new = self.move(c, x, u, lr)
+        new = c.project_x(self.move(c, x, u, lr))
         return new, self.correct(c, new, u, x)

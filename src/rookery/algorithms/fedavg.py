@@ -37,4 +37,5 @@ class FedAvg(LocalSteps):
         return self.State(fed.project_x(S.mean(X)), s.t + 1)
 
     def step(self, c: Client, x: Tensor, lr: float) -> Tensor:
-        return c.project_x(x - lr * c.gradient(x, c.draw(self.batch)))
+        x = c.project_x(x)
+        return x - lr * c.gradient(x, c.draw(self.batch))

@@ -30,19 +30,20 @@ class _FedAvgCO(Composition, LocalSteps):
 
     def inner(self, c: Client, x: Tensor) -> Tensor:
         """g_k(x_k)"""
-        return c.g(x, c.draw(self.batch))
+        return c.g(c.project_x(x), c.draw(self.batch))
 
     def own_step(self, c: Client, x: Tensor, lr: float) -> Tensor:
         """(6) with y_k = g_k(x_k), line 5"""
-        return c.project_x(x - lr * c.own_gradient(x, c.draw(self.batch)))
+        x = c.project_x(x)
+        return x - lr * c.own_gradient(x, c.draw(self.batch))
 
     def shared_step(self, c: Client, x: Tensor, y: Tensor, lr: float) -> Tensor:
         """(6) with y_k = ȳ, on the batch of `inner`"""
-        b = c.draw(self.batch)
+        x, b = c.project_x(x), c.draw(self.batch)
         direction = c.g_vjp(x, b, c.f_gradient(y))
         if c.problem.h is not None:  # type: ignore[attr-defined]
             direction = direction + c.h_gradient(x, b)
-        return c.project_x(x - lr * direction)
+        return x - lr * direction
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from .saddle import beside, start
 if TYPE_CHECKING:
     from ..client import Client
     from ..fed import Federation
+    from ..tape import Clients
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class FedBiOAcc(Algorithm):
     """y ← y − inner_lr·α_t·ω, x ← x − lr·α_t·ν, u ← u − solve_lr·α_t·q, each of ω, ν, q ← ∇(new; b) + (1 − decay·α_t²)(itself − ∇(old; b)).
 
     ω follows ∇y g, ν follows ∂x f − ∇²xy g·u, q follows ∇²yy g·u − ∇y f. All six are averaged every `local_steps`: one exchange of
-    2d + 4d_y.
+    2d + 4d_y. The old point of a correction is the client's own, also across an average.
 
     >>> round(FedBiOAcc(lr=0.1, scale=2.0, delay=7.0).alpha(1), 6)
     1.0
@@ -56,6 +57,9 @@ class FedBiOAcc(Algorithm):
         omega: Tensor
         nu: Tensor
         q: Tensor
+        last_x: Clients | None  # the point before the last move at each client; who was away takes the average
+        last_y: Clients | None
+        last_u: Clients | None
         t: int  # rounds; the paper's t is t·local_steps and what follows
 
     def __post_init__(self) -> None:
@@ -72,21 +76,25 @@ class FedBiOAcc(Algorithm):
     def init(self, fed: Federation, x: Tensor, y: Tensor | None = None, u: Tensor | None = None) -> State:
         """`u` is where [∇²yy g]⁻¹∇y f starts; 0 by default."""
         x = self.fits(fed, x)
-        y = start(x, y)
+        y = fed.project_y(start(x, y))
         refuse_embedded(fed, self.title)
-        u = beside(y, u, "u")
+        u = self.inside(beside(y, u, "u"))
         S = fed.cohort()
         # averaged, as all later ones are after an exchange: else the first step alone would drift from a solution
         omega, nu, q = S.mean(*S.map(self.first, *S.broadcast(x, y, u)))
-        return self.State(x, y, u, omega, nu, q, 0)
+        return self.State(x, y, u, omega, nu, q, None, None, None, 0)
 
     def round(self, fed: Federation, s: State) -> State:
-        S = fed.cohort()
-        values = S.broadcast(s.x, s.y, s.u, s.omega, s.nu, s.q)
-        for j in range(self.local_steps):
-            values = S.map(self.step, *values, self.alpha(s.t * self.local_steps + j + 1))
-        x, y, u, omega, nu, q = S.mean(*values)
-        return self.State(fed.project_x(x), fed.project_y(y), self.inside(u), omega, nu, q, s.t + 1)
+        S, t = fed.cohort(), s.t * self.local_steps  # moves made so far
+        X, Y, U, Omega, Nu, Q = S.broadcast(s.x, s.y, s.u, s.omega, s.nu, s.q)
+        if s.last_x is not None and s.last_y is not None and s.last_u is not None:  # the correction after the average
+            last = S.take(s.last_x, X), S.take(s.last_y, Y), S.take(s.last_u, U)
+            Omega, Nu, Q = S.map(self.correct, Omega, Nu, Q, X, Y, U, *last, self.alpha(t))
+        for j in range(1, self.local_steps):
+            X, Y, U, Omega, Nu, Q = S.map(self.step, X, Y, U, Omega, Nu, Q, self.alpha(t + j))
+        *moved, last_x, last_y, last_u = S.map(self.leave, X, Y, U, Omega, Nu, Q, self.alpha(t + self.local_steps))
+        x, y, u, omega, nu, q = S.mean(*moved)
+        return self.State(fed.project_x(x), fed.project_y(y), self.inside(u), omega, nu, q, last_x, last_y, last_u, s.t + 1)
 
     def inside(self, u: Tensor) -> Tensor:
         return u if self.radius is None else ball(self.radius)(u)
@@ -94,13 +102,26 @@ class FedBiOAcc(Algorithm):
     def first(self, c: Client, x: Tensor, y: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return self.directions(c, x, y, u, c.draw(self.batch), c.draw(self.batch))
 
+    def move(self, x: Tensor, y: Tensor, u: Tensor, omega: Tensor, nu: Tensor, q: Tensor, alpha: float) -> tuple[Tensor, Tensor, Tensor]:
+        return x - self.lr * alpha * nu, y - self.inner_lr * alpha * omega, u - self.solve_lr * alpha * q
+
+    def leave(self, c: Client, x: Tensor, y: Tensor, u: Tensor, omega: Tensor, nu: Tensor, q: Tensor,
+              alpha: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """The last move of a round and the estimates that it went along, for the mean; the point that it left stays."""
+        return (*self.move(x, y, u, omega, nu, q, alpha), omega, nu, q, x, y, u)
+
+    def correct(self, c: Client, omega: Tensor, nu: Tensor, q: Tensor, x: Tensor, y: Tensor, u: Tensor, last_x: Tensor, last_y: Tensor,
+                last_u: Tensor, alpha: float) -> tuple[Tensor, Tensor, Tensor]:
+        """The estimates at the new point, corrected by the directions at the old one on the same samples."""
+        bf, bg, keep = c.draw(self.batch), c.draw(self.batch), 1 - self.decay * alpha**2
+        here, there = self.directions(c, x, y, u, bf, bg), self.directions(c, last_x, last_y, last_u, bf, bg)
+        return here[0] + keep * (omega - there[0]), here[1] + keep * (nu - there[1]), here[2] + keep * (q - there[2])
+
     def step(self, c: Client, x: Tensor, y: Tensor, u: Tensor, omega: Tensor, nu: Tensor, q: Tensor,
              alpha: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        new = (c.project_x(x - self.lr * alpha * nu), c.project_y(y - self.inner_lr * alpha * omega),
-               self.inside(u - self.solve_lr * alpha * q))
-        bf, bg, keep = c.draw(self.batch), c.draw(self.batch), 1 - self.decay * alpha**2
-        here, there = self.directions(c, *new, bf, bg), self.directions(c, x, y, u, bf, bg)
-        return (*new, here[0] + keep * (omega - there[0]), here[1] + keep * (nu - there[1]), here[2] + keep * (q - there[2]))
+        moved = self.move(x, y, u, omega, nu, q, alpha)
+        new = c.project_x(moved[0]), c.project_y(moved[1]), self.inside(moved[2])
+        return (*new, *self.correct(c, omega, nu, q, *new, x, y, u, alpha))
 
     @staticmethod
     def directions(c: Client, x: Tensor, y: Tensor, u: Tensor, bf: Batch, bg: Batch) -> tuple[Tensor, Tensor, Tensor]:

@@ -77,26 +77,28 @@ class FedDRO(Composition):
     def estimate(self, c: Client, x: Tensor, last: Tensor, y: Tensor, beta: float) -> Tensor:
         """(8)"""
         b = c.draw(self.batch)
-        return (1 - beta) * (y - c.g(last, b)) + c.g(x, b)
+        return (1 - beta) * (y - c.g(last, b)) + c.g(c.project_x(x), b)
 
     def step(self, c: Client, x: Tensor, y: Tensor, lr: float) -> tuple[Tensor, Tensor]:
         """(7), with the batch of (8); lr goes into the d_g numbers of ∇f(ȳ), which spares a pass over d"""
+        x = c.project_x(x)
         return self.arrive(c, x, x - c.g_vjp(x, c.draw(self.batch), lr * c.f_gradient(y)), lr)
 
     def estimate_and_slope(self, c: Client, x: Tensor, last: Tensor, y: Tensor, beta: float) -> tuple[Tensor, Tensor]:
         """(8), and ∇g_k from the same forward pass"""
         b = c.draw(self.batch)
-        g, J = c.g_and_jacobian(x, b)
+        g, J = c.g_and_jacobian(c.project_x(x), b)
         return (1 - beta) * (y - c.g(last, b)) + g, J[0]
 
     def step_along(self, c: Client, x: Tensor, slope: Tensor, y: Tensor, lr: float) -> tuple[Tensor, Tensor]:
         """(7), with ∇g_k known"""
         if c.problem.h is not None:  # type: ignore[attr-defined]
             c.draw(self.batch)  # that of (8), no longer needed: h has the one after it
+        x = c.project_x(x)
         return self.arrive(c, x, torch.addcmul(x, slope, -lr * c.f_gradient(y)), lr)  # in one pass over x
 
     def arrive(self, c: Client, x: Tensor, moved: Tensor, lr: float) -> tuple[Tensor, Tensor]:
         """The new point, with the step along ∇h_k on a batch of its own, and the old one"""
         if c.problem.h is not None:  # type: ignore[attr-defined]
             moved = moved - lr * c.h_gradient(x, c.draw(self.batch))
-        return c.project_x(moved), x
+        return moved, x

@@ -52,6 +52,5 @@ class FedGDAGT(Saddle):
         return c.f_x(x, y, b), c.f_y(x, y, b)
 
     def step(self, c: Client, xi: Tensor, yi: Tensor, x: Tensor, y: Tensor, gx: Tensor, gy: Tensor, lr: float) -> tuple[Tensor, Tensor]:
-        b = c.draw(self.batch)
-        return (c.project_x(xi - lr * (c.f_x(xi, yi, b) - c.f_x(x, y, b) + gx)),
-                c.project_y(yi + lr * (c.f_y(xi, yi, b) - c.f_y(x, y, b) + gy)))
+        xi, yi, b = c.project_x(xi), c.project_y(yi), c.draw(self.batch)
+        return xi - lr * (c.f_x(xi, yi, b) - c.f_x(x, y, b) + gx), yi + lr * (c.f_y(xi, yi, b) - c.f_y(x, y, b) + gy)

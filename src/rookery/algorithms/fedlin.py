@@ -46,4 +46,5 @@ class FedLin(LocalSteps):
         return g, g
 
     def step(self, c: Client, xi: Tensor, gi: Tensor, g: Tensor, lr: float) -> Tensor:
-        return c.project_x(xi - lr / c.times * (c.gradient(xi, c.draw(self.batch)) - gi + g))
+        xi = c.project_x(xi)
+        return xi - lr / c.times * (c.gradient(xi, c.draw(self.batch)) - gi + g)

@@ -66,7 +66,7 @@ class FedNest(Algorithm):
     def init(self, fed: Federation, x: Tensor, y: Tensor | None = None) -> State:
         """`y` is the starting point of the inner problem; left out where there is none (an embedded minimisation)."""
         x = self.fits(fed, x)
-        return self.State(x, start(x, y) if fed.problem.inner else x.new_zeros(0), 0)  # type: ignore[attr-defined]
+        return self.State(x, fed.project_y(start(x, y)) if fed.problem.inner else x.new_zeros(0), 0)  # type: ignore[attr-defined]
 
     def round(self, fed: Federation, s: State) -> State:
         X, y = fed.broadcast(s.x), s.y
@@ -95,8 +95,8 @@ class FedNest(Algorithm):
         return c.g_y(x, y, c.draw(self.wide))
 
     def inner_step(self, c: Client, yi: Tensor, x: Tensor, y: Tensor, q: Tensor, beta: float) -> Tensor:
-        b = c.draw(self.batch)
-        return c.project_y(yi - beta / c.times * (c.g_y(x, yi, b) - c.g_y(x, y, b) + q))
+        yi, b = c.project_y(yi), c.draw(self.batch)
+        return yi - beta / c.times * (c.g_y(x, yi, b) - c.g_y(x, y, b) + q)
 
     # FedIHGP
 
@@ -148,15 +148,15 @@ class FedNest(Algorithm):
         return c.f_x(x, y, c.draw(self.wide))
 
     def direct_step(self, c: Client, xi: Tensor, h: Tensor, alpha: float, x: Tensor, y: Tensor) -> Tensor:
-        b = c.draw(self.batch)
-        return c.project_x(xi - alpha / c.times * (c.f_x(xi, y, b) - c.f_x(x, y, b) + h))
+        xi, b = c.project_x(xi), c.draw(self.batch)
+        return xi - alpha / c.times * (c.f_x(xi, y, b) - c.f_x(x, y, b) + h)
 
     def indirect(self, c: Client, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         return self.h(c, x, y, p, c.draw(self.wide), c.draw(self.wide))
 
     def indirect_step(self, c: Client, xi: Tensor, h: Tensor, alpha: float, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
-        bf, bg = c.draw(self.batch), c.draw(self.batch)
-        return c.project_x(xi - alpha / c.times * (self.h(c, xi, y, p, bf, bg) - self.h(c, x, y, p, bf, bg) + h))
+        xi, bf, bg = c.project_x(xi), c.draw(self.batch), c.draw(self.batch)
+        return xi - alpha / c.times * (self.h(c, xi, y, p, bf, bg) - self.h(c, x, y, p, bf, bg) + h)
 
     @staticmethod
     def h(c: Client, x: Tensor, y: Tensor, p: Tensor, bf: Batch, bg: Batch) -> Tensor:
@@ -176,7 +176,8 @@ class FedNestSGD(FedNest):
         return S.fed.project_y(S.mean(Yi))
 
     def inner_sgd(self, c: Client, yi: Tensor, x: Tensor, beta: float) -> Tensor:
-        return c.project_y(yi - beta / c.times * c.g_y(x, yi, c.draw(self.batch)))
+        yi = c.project_y(yi)
+        return yi - beta / c.times * c.g_y(x, yi, c.draw(self.batch))
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ class LFedNest(FedNestSGD):
         return self.State(fed.project_x(S.mean(Xi)), y, s.t + 1)
 
     def own_step(self, c: Client, xi: Tensor, y: Tensor, alpha: float, terms: int) -> Tensor:
-        inverse = c.problem.inverse  # type: ignore[attr-defined]
+        xi, inverse = c.project_x(xi), c.problem.inverse  # type: ignore[attr-defined]
         if inverse == "none":
             h = c.f_x(xi, y, c.draw(self.wide))
         else:
@@ -213,7 +214,7 @@ class LFedNest(FedNestSGD):
             if inverse == "series":
                 v = self.own_series(c, xi, y, v, terms)
             h = self.h(c, xi, y, v, c.draw(self.wide), c.draw(self.wide))
-        return c.project_x(xi - alpha / c.times * h)
+        return xi - alpha / c.times * h
 
     def own_series(self, c: Client, x: Tensor, y: Tensor, v: Tensor, terms: int) -> Tensor:
         if self.series == "random":

@@ -62,8 +62,9 @@ class FedNova(LocalSteps):
         return torch.zeros_like(x)
 
     def step(self, c: Client, xi: Tensor, v: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+        xi = c.project_x(xi)
         v = self.rho * v + c.gradient(xi, c.draw(self.batch))
-        return c.project_x(xi - lr * v), v
+        return xi - lr * v, v
 
     def normalised(self, c: Client, x: Tensor, xi: Tensor, norm: float) -> Tensor:
         return (x - xi) / norm

@@ -48,4 +48,5 @@ class FedProx(LocalSteps):
         return self.State(fed.project_x(S.mean(Xi)), s.t + 1)
 
     def step(self, c: Client, xi: Tensor, x: Tensor, lr: float) -> Tensor:
-        return c.project_x(xi - lr * (c.gradient(xi, c.draw(self.batch)) + self.mu * (xi - x)))
+        xi = c.project_x(xi)
+        return xi - lr * (c.gradient(xi, c.draw(self.batch)) + self.mu * (xi - x))

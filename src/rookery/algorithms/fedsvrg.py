@@ -45,5 +45,5 @@ class FedSVRG(LocalSteps):
         return c.gradient(x, c.draw(self.batch))
 
     def step(self, c: Client, xi: Tensor, x: Tensor, g: Tensor, lr: float) -> Tensor:
-        b = c.draw(self.batch)
-        return c.project_x(xi - lr / c.times * (c.gradient(xi, b) - c.gradient(x, b) + g))
+        xi, b = c.project_x(xi), c.draw(self.batch)
+        return xi - lr / c.times * (c.gradient(xi, b) - c.gradient(x, b) + g)

@@ -60,9 +60,9 @@ class LocalSCGD(Composition):
         return c.g(x, c.draw(self.batch, self.inner))
 
     def step(self, c: Client, x: Tensor, h: Tensor, lr: float, tracking: float) -> tuple[Tensor, Tensor]:
-        b = c.draw(self.batch, self.inner)
+        x, b = c.project_x(x), c.draw(self.batch, self.inner)
         h = (1 - tracking) * h + tracking * c.g(x, b)
-        return c.project_x(x - lr * gradient_at(c, x, b, h, self.batch, self.inner)), h
+        return x - lr * gradient_at(c, x, b, h, self.batch, self.inner), h
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class LocalSCGDM(LocalSCGD):
 
     def momentum_step(self, c: Client, x: Tensor, u: Tensor, h: Tensor, lr: float, tracking: float,
                       beta: float) -> tuple[Tensor, Tensor, Tensor]:
-        b = c.draw(self.batch, self.inner)
+        x, b = c.project_x(x), c.draw(self.batch, self.inner)
         h = (1 - tracking) * h + tracking * c.g(x, b)
         u = (1 - beta) * u + beta * gradient_at(c, x, b, h, self.batch, self.inner)
-        return c.project_x(x - lr * u), u, h
+        return x - lr * u, u, h

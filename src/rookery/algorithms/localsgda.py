@@ -48,8 +48,8 @@ class LocalSGDA(Saddle):
         return self.State(fed.project_x(x), fed.project_y(y), s.t + 1)
 
     def step(self, c: Client, x: Tensor, y: Tensor, lr: float, inner_lr: float) -> tuple[Tensor, Tensor]:
-        b = c.draw(self.batch)
-        return c.project_x(x - lr * c.f_x(x, y, b)), c.project_y(y + inner_lr * c.f_y(x, y, b))
+        x, y, b = c.project_x(x), c.project_y(y), c.draw(self.batch)
+        return x - lr * c.f_x(x, y, b), y + inner_lr * c.f_y(x, y, b)
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,6 @@ class FedAvgS(LocalSGDA):
             raise AlgorithmError(f'order is "simultaneous" or "y first"; got {self.order!r}')
 
     def step(self, c: Client, x: Tensor, y: Tensor, lr: float, inner_lr: float) -> tuple[Tensor, Tensor]:
-        b = c.draw(self.batch)
-        new = c.project_y(y + inner_lr * c.f_y(x, y, b))
-        return c.project_x(x - lr * c.f_x(x, y if self.order == "simultaneous" else new, b)), new
+        x, y, b = c.project_x(x), c.project_y(y), c.draw(self.batch)
+        new = y + inner_lr * c.f_y(x, y, b)
+        return x - lr * c.f_x(x, y if self.order == "simultaneous" else c.project_y(new), b), new

@@ -59,5 +59,6 @@ class LocalSGDM(Algorithm):
         return self.State(fed.project_x(x), u, s.t + 1)
 
     def step(self, c: Client, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+        x = c.project_x(x)
         u = self.momentum * u + c.gradient(x, c.draw(self.batch))
-        return c.project_x(x - lr * u), u
+        return x - lr * u, u

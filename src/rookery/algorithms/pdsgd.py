@@ -49,6 +49,9 @@ class PDSGD(Composition):
 
     def __post_init__(self) -> None:
         positive(lr=self.lr, dual_lr=self.dual_lr, penalty=self.penalty, batch=self.batch)
+        if isinstance(self.dual_lr, int | float) and self.dual_lr > self.penalty:
+            raise AlgorithmError(f"dual_lr must not exceed penalty, or a multiplier can become negative; got {self.dual_lr} and "
+                                 f"{self.penalty}: lower dual_lr or raise penalty")
 
     def init(self, fed: Federation, x: Tensor, z: Tensor | None = None) -> State:
         """Multipliers z start at 0; how many there are is asked of the clients once."""

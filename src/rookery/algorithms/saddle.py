@@ -51,4 +51,4 @@ class Saddle(Algorithm):
 
     def init(self, fed: Federation, x: Tensor, y: Tensor | None = None) -> Any:
         x = self.fits(fed, x)
-        return self.State(x, start(x, y), 0)
+        return self.State(x, fed.project_y(start(x, y)), 0)

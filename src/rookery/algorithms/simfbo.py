@@ -63,7 +63,7 @@ class SimFBO(Algorithm):
         x = self.fits(fed, x)
         y = start(x, y)
         refuse_embedded(fed, self.title)
-        return self.State(x, y, beside(y, v, "v"), 0)
+        return self.State(x, fed.project_y(y), beside(y, v, "v"), 0)
 
     def round(self, fed: Federation, s: State) -> State:
         S = fed.cohort()
@@ -89,11 +89,11 @@ class SimFBO(Algorithm):
 
     def step(self, c: Client, x: Tensor, y: Tensor, v: Tensor, sx: Tensor, sy: Tensor, sv: Tensor, eta_x: float, eta_y: float,
              eta_v: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        bf, bg = c.draw(self.batch), c.draw(self.batch)
+        x, y, bf, bg = c.project_x(x), c.project_y(y), c.draw(self.batch), c.draw(self.batch)
         hx = c.f_x(x, y, bf) - c.g_xy(x, y, bg, v)
         hy = c.g_y(x, y, bg)
         hv = c.g_yy(x, y, bg, v) - c.f_y(x, y, bf)
-        return (c.project_x(x - eta_x * hx), c.project_y(y - eta_y * hy), v - eta_v * hv, sx + hx, sy + hy, sv + hv)
+        return x - eta_x * hx, y - eta_y * hy, v - eta_v * hv, sx + hx, sy + hy, sv + hv
 
 
 @dataclass(frozen=True)

@@ -40,14 +40,15 @@ def fcsg_m(T: int, N: int, S_F: float) -> dict[str, Any]:
 
 def acc_fcsg_m(T: int, N: int, S_F: float, b: int = 1) -> dict[str, Any]:
     """Acc-FCSG-M with outer batches b: q = (T/N²)^⅓, α = N^⅔/(12 S_F T^⅓) ≤ 1/(12 q S_F), β = 30 S_F² α²/(bN) = 5 N^⅓/(24 T^⅔ b), and a
-    first batch B = T^⅓/N^⅔. Wu et al. 2023, Corollary 4.8 and Lemma D.3; Theorem 4.7 prints β = 5 S_F α, which contradicts both.
+    first batch B = T^⅓/N^⅔, at least b. Wu et al. 2023, Corollary 4.8 and Lemma D.3; Theorem 4.7 prints β = 5 S_F α, which contradicts
+    both.
 
     T/q = (NT)^⅔ exchanges. The inner batch is m = O(ε⁻²).
     """
     positive(T=T, N=N, S_F=S_F, b=b)
     q = _whole((T / N**2) ** (1 / 3))
     lr = min(N ** (2 / 3) / T ** (1 / 3), 1 / q) / (12 * S_F)
-    return {"lr": lr, "local_steps": q, "outer": b, "first": _whole(T ** (1 / 3) / N ** (2 / 3)),
+    return {"lr": lr, "local_steps": q, "outer": b, "first": max(b, _whole(T ** (1 / 3) / N ** (2 / 3))),
             "beta": min(1.0, 30 * S_F**2 * lr**2 / (b * N))}
 
 

@@ -194,7 +194,8 @@ class PerTask:
 class Stored:
     """Conditional samples stored with their row: field `inner` has shape (rows, M, …) and holds M samples given that row.
 
-    An inner size of None takes all M, which makes the conditional expectation an exact mean.
+    An inner size of None takes all M, which makes the conditional expectation an exact mean; a number m draws m of them with replacement,
+    also where m = M.
     """
 
     inner: str
@@ -205,7 +206,7 @@ class Stored:
         rows = _everything(draw) if request.outer is None else draw.below(request.outer, draw.column(draw.data.sizes))
         selection = {"rows": torch.from_numpy(draw.column(draw.data.starts) + rows), "index": torch.from_numpy(rows)}
         stored = draw.data.fields[self.inner].shape[1]
-        if request.inner is not None and request.inner != stored:
+        if request.inner is not None:
             flat = Draw(draw.data, draw.clients, draw.keys, 1, draw.steps).below(rows.shape[2] * request.inner, np.asarray(stored))
             selection["columns"] = torch.from_numpy(flat.reshape(*rows.shape, request.inner))
         return selection
