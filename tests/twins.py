@@ -2,14 +2,23 @@
 
 Client oracles are lists of plain callables and deterministic (full batch), so "draw a batch" lines have no counterpart here and the two
 evaluations "on the same batch" are simply two calls. One round is one exchange of the model. Every client takes part; means are plain
-unless `weights` is given. `project` stands after each local move and after each mean. The `broken_*` functions at the end are deliberately
-wrong: a test that compares with a twin must fail when given its broken variant.
+unless `weights` is given. The `broken_*` functions at the end are deliberately wrong: a test that compares with a twin must fail when given
+its broken variant.
+
+The papers have no constraint set. `project` adds one by this rule: every gradient is taken at a projected point (the first x0 included),
+a client sends the result of its last local step as it is, and the server projects the mean, once. One local step is then the projected
+gradient step on the mean objective. `project_first` (WRONG) projects before the mean: a client that the set holds back is outvoted by one
+that moves inwards, so that even one local step has another limit.
 
 Sources: FCSG paper (Algorithms 1 and 2), FedDRO paper (Algorithm 2, equations (7) and (8)), FedNest slides (FedSVRG, FedIHGP, FedNest).
 FedAvg and SCAFFOLD follow the usual statements (McMahan et al. 2017; Karimireddy et al. 2020, option II).
 """
 
 import numpy as np
+
+
+def _same(x):
+    return x
 
 
 def _vec(x):
@@ -24,132 +33,132 @@ def _mean(vectors, weights=None):
     return total / sum(w)
 
 
-def fedavg(grads, x0, lr, local_steps, rounds, weights=None, project=lambda x: x):
+def _sent(ends, project, project_first):
+    return [project(z) for z in ends] if project_first else ends
+
+
+def fedavg(grads, x0, lr, local_steps, rounds, weights=None, project=_same, project_first=False):
     """FedNest slides, "Gradient-Type Federated Optimization" with h = -grad f_i (FedAvg); steps of size lr, mean by `weights`."""
-    x, out = _vec(x0), []
+    x, out = project(_vec(x0)), []
     for _ in range(rounds):
-        local = []
+        ends = []
         for grad in grads:  # (1) i-th client
-            x_i = x
+            z = x
             for _ in range(local_steps):
-                x_i = project(x_i - lr * grad(x_i))
-            local.append(x_i)
-        x = project(_mean(local, weights))  # (2) server
+                at = project(z)
+                z = at - lr * grad(at)
+            ends.append(z)
+        x = project(_mean(_sent(ends, project, project_first), weights))  # (2) server
         out.append(x)
     return out
 
 
-def scaffold(grads, x0, lr, local_steps, rounds, server_lr=1.0):
-    """SCAFFOLD, option II, all clients in every round (|S| = N), control variates from zero."""
-    N, x, out = len(grads), _vec(x0), []
+def scaffold(grads, x0, lr, local_steps, rounds, server_lr=1.0, project=_same, project_first=False):
+    """SCAFFOLD, option II, all clients in every round (|S| = N), control variates from zero.
+
+    The model's and the variate's change take the same y, the unprojected one."""
+    N, x, out = len(grads), project(_vec(x0)), []
     c, c_i = np.zeros_like(x), [np.zeros_like(x) for _ in range(N)]
     for _ in range(rounds):
         dy, dc = [], []
         for n in range(N):
             y = x
             for _ in range(local_steps):
-                y = y - lr * (grads[n](y) - c_i[n] + c)  # local step
+                at = project(y)
+                y = at - lr * (grads[n](at) - c_i[n] + c)  # local step
+            (y,) = _sent([y], project, project_first)
             c_new = c_i[n] - c + (x - y) / (local_steps * lr)  # option II, with the server's x and c of the round's start
             dy.append(y - x)
             dc.append(c_new - c_i[n])
             c_i[n] = c_new
-        x = x + server_lr * _mean(dy)  # server: model
+        x = project(x + server_lr * _mean(dy))  # server: model
         c = c + _mean(dc)  # server: variate, |S|/N = 1
         out.append(x)
     return out
 
 
-def fcsg(grads, x0, alpha, q, rounds, project=lambda x: x):
+def fcsg(grads, x0, alpha, q, rounds, project=_same, project_first=False):
     """FCSG paper, Algorithm 1, lines 2-14 (FCSG branch), T = q * rounds. Line 7 is left out: FCSG's u is used up in the mean of line 8."""
+    return fcsg_m(grads, x0, alpha, 1.0, q, rounds, project, project_first)  # line 14 is line 15 with beta = 1
+
+
+def fcsg_m(grads, x0, alpha, beta, q, rounds, project=_same, project_first=False):
+    """FCSG paper, Algorithm 1, lines 2-15 (FCSG-M branch). mean(x - alpha u) = mean(x - alpha mean u), so line 8's bracket takes the own u:
+    the move of line 10, before any projection."""
     N, out = len(grads), []
-    x = [_vec(x0) for _ in range(N)]  # line 2
+    x = [project(_vec(x0)) for _ in range(N)]  # line 2
     u = [grads[n](x[n]) for n in range(N)]  # line 2: u_1 at x_0, own to each client
     for t in range(1, q * rounds + 1):  # line 3
-        for n in range(N):  # line 4
-            x[n] = project(x[n] - alpha * u[n])  # line 10, and the bracket of line 8
+        move = [x[n] - alpha * u[n] for n in range(N)]  # line 10, and the bracket of line 8
         if t % q == 0:  # line 5
-            x_bar = project(_mean(x))  # line 8
-            x = [x_bar for _ in range(N)]
-            out.append(x_bar)
-        for n in range(N):
-            u[n] = grads[n](x[n])  # line 14
+            u = [_mean(u)] * N  # line 7
+            x = [project(_mean(_sent(move, project, project_first)))] * N  # line 8
+            out.append(x[0])
+        else:
+            x = [project(z) for z in move]  # line 10
+        u = [(1 - beta) * u[n] + beta * grads[n](x[n]) for n in range(N)]  # line 15, on the averaged u and x after an exchange
     return out
 
 
-def fcsg_m(grads, x0, alpha, beta, q, rounds, project=lambda x: x):
-    """FCSG paper, Algorithm 1, lines 2-15 (FCSG-M branch). mean(x - alpha u) = mean(x - alpha mean u), so line 8's bracket takes the own u;
-    under a projection this is the order that one exchange allows."""
+def acc_fcsg_m(grads, x0, alpha, beta, q, rounds, project=_same, project_first=False, averaged_last=False):
+    """FCSG paper, Algorithm 2, lines 2-14. x_{t-1}^n in line 14 is the client's own (feasible) point, also right after an average.
+
+    `averaged_last` (WRONG): see broken_acc_fcsg_m."""
     N, out = len(grads), []
-    x = [_vec(x0) for _ in range(N)]  # line 2
+    x = [project(_vec(x0)) for _ in range(N)]  # line 2
     u = [grads[n](x[n]) for n in range(N)]  # line 2: u_1
     for t in range(1, q * rounds + 1):  # line 3
-        for n in range(N):  # line 4
-            x[n] = project(x[n] - alpha * u[n])  # line 10, and the bracket of line 8
+        last, move = x, [x[n] - alpha * u[n] for n in range(N)]  # x_{t-1}^n; line 10, and the bracket of line 8
         if t % q == 0:  # line 5
-            u_bar, x_bar = _mean(u), project(_mean(x))  # lines 7 and 8
-            u, x = [u_bar for _ in range(N)], [x_bar for _ in range(N)]
-            out.append(x_bar)
-        for n in range(N):
-            u[n] = (1 - beta) * u[n] + beta * grads[n](x[n])  # line 15, on the averaged u and x after an exchange
+            u = [_mean(u)] * N  # line 7
+            x = [project(_mean(_sent(move, project, project_first)))] * N  # line 8
+            out.append(x[0])
+            if averaged_last:
+                last = [_mean(last)] * N
+        else:
+            x = [project(z) for z in move]  # line 10
+        u = [grads[n](x[n]) + (1 - beta) * (u[n] - grads[n](last[n])) for n in range(N)]  # line 14
     return out
 
 
-def acc_fcsg_m(grads, x0, alpha, beta, q, rounds, project=lambda x: x):
-    """FCSG paper, Algorithm 2, lines 2-14. x_{t-1}^n in line 14 is the client's own point, also right after an average."""
-    N, out = len(grads), []
-    x = [_vec(x0) for _ in range(N)]  # line 2
-    u = [grads[n](x[n]) for n in range(N)]  # line 2: u_1
-    for t in range(1, q * rounds + 1):  # line 3
-        x_prev = list(x)  # x_{t-1}^n
-        for n in range(N):  # line 4
-            x[n] = project(x_prev[n] - alpha * u[n])  # line 10, and the bracket of line 8
-        if t % q == 0:  # line 5
-            u_bar, x_bar = _mean(u), project(_mean(x))  # lines 7 and 8
-            u, x = [u_bar for _ in range(N)], [x_bar for _ in range(N)]
-            out.append(x_bar)
-        for n in range(N):
-            u[n] = grads[n](x[n]) + (1 - beta) * (u[n] - grads[n](x_prev[n]))  # line 14
-    return out
-
-
-def fed_dro(g, g_jac, f_grad, h_grad, x0, eta, beta, I, rounds, y0=None):
+def fed_dro(g, g_jac, f_grad, h_grad, x0, eta, beta, I, rounds, y0=None, project=_same, project_first=False):
     """FedDRO paper, Algorithm 2, lines 2-11, with (7) and (8), T = I * rounds; y^{-1} = y^0 = mean g_k(x^0) unless y0 is given.
 
     In full batch and from that start y_bar^t = mean_k g_k(x_k^t) for every beta: only another y0 (or noise) lets beta be seen."""
     K, out = len(g), []
-    x = [_vec(x0) for _ in range(K)]  # line 2
-    x_prev = list(x)  # line 2: x^{-1} = x^0
+    x = [project(_vec(x0)) for _ in range(K)]  # line 2
+    last = x  # line 2: x^{-1} = x^0
     y_bar = _mean([g[k](x[k]) for k in range(K)]) if y0 is None else _vec(y0)  # line 2
     for t in range(I * rounds):  # line 3
-        y = []
-        for k in range(K):  # lines 4-6: equation (8), with y_k^{t-1} = y_bar^{t-1}
-            y.append((1 - beta) * (y_bar - g[k](x_prev[k])) + g[k](x[k]))
+        y = [(1 - beta) * (y_bar - g[k](last[k])) + g[k](x[k]) for k in range(K)]  # lines 4-6: equation (8), y_k^{t-1} = y_bar^{t-1}
         y_bar = _mean(y)  # line 6: shared at every step
-        x_prev = list(x)  # x_k^t is the next step's x_k^{t-1}: the own point, whatever line 8 does
-        for k in range(K):
-            x[k] = x[k] - eta * (h_grad[k](x[k]) + g_jac[k](x[k]).T @ f_grad(y_bar))  # line 6: equation (7) and the step
+        move = [x[k] - eta * (h_grad[k](x[k]) + g_jac[k](x[k]).T @ f_grad(y_bar)) for k in range(K)]  # line 6: equation (7), the step
+        last = x  # x_k^t is the next step's x_k^{t-1}: the own point, whatever line 8 does
         if (t + 1) % I == 0:  # line 7
-            x_bar = _mean(x)  # line 8
-            x = [x_bar for _ in range(K)]
-            out.append((x_bar, y_bar))
+            x = [project(_mean(_sent(move, project, project_first)))] * K  # line 8
+            out.append((x[0], y_bar))
+        else:
+            x = [project(z) for z in move]
     return out
 
 
-def _fed_svrg(h, z, step, tau):
+def _fed_svrg(h, z, step, tau, project=_same, project_first=False):
     """FedNest slides, "Gradient-Type Federated Optimization" with FedSVRG's direction, on oracles h[i](z) and with step/tau_i."""
+    z = project(_vec(z))
     q = _mean([h_i(z) for h_i in h])  # 1/m sum_i of the gradients at the common point (first exchange)
-    local = []
+    ends = []
     for i in range(len(h)):  # (1) i-th client
         z_i = z
         for _ in range(tau[i]):  # nu = 0 .. tau_i - 1
-            z_i = z_i - (step / tau[i]) * (h[i](z_i) - h[i](z) + q)
-        local.append(z_i)
-    return _mean(local)  # (2) server (second exchange)
+            at = project(z_i)
+            z_i = at - (step / tau[i]) * (h[i](at) - h[i](z) + q)
+        ends.append(z_i)
+    return project(_mean(_sent(ends, project, project_first)))  # (2) server (second exchange)
 
 
-def fed_inn(gy, x, y, beta, tau):
+def fed_inn(gy, x, y, beta, tau, project_y=_same, project_first=False):
     """FedNest slides, inner optimizer FedInn: one FedSVRG on y for mean_i g_i(x, .)."""
-    return _fed_svrg([lambda z, i=i: gy[i](x, z) for i in range(len(gy))], _vec(y), beta, tau)
+    return _fed_svrg([lambda z, i=i: gy[i](x, z) for i in range(len(gy))], y, beta, tau, project_y, project_first)
 
 
 def fed_ihgp_random(fy, gyy, x, y, N, n_prime, ell):
@@ -172,19 +181,22 @@ def fed_ihgp_deterministic(fy, gyy, x, y, N, ell):
     return p
 
 
-def fed_out(fx, gxy, x, y, p, alpha, tau):
+def fed_out(fx, gxy, x, y, p, alpha, tau, project_x=_same, project_first=False):
     """FedNest slides, outer optimizer FedOut: one FedSVRG on x with h_i(x') = grad_x f_i(x', y) - grad_xy g_i(x', y) p, p and y fixed."""
-    return _fed_svrg([lambda z, i=i: fx[i](z, y) - gxy[i](z, y, p) for i in range(len(fx))], _vec(x), alpha, tau)
+    h = [lambda z, i=i: fx[i](z, y) - gxy[i](z, y, p) for i in range(len(fx))]
+    return _fed_svrg(h, x, alpha, tau, project_x, project_first)
 
 
-def fednest(fx, fy, gy, gyy, gxy, x0, y0, alpha, beta, tau, T, N, ell, rounds, n_primes=None, inn=fed_inn):
+def fednest(fx, fy, gy, gyy, gxy, x0, y0, alpha, beta, tau, T, N, ell, rounds, n_primes=None, inn=fed_inn, project_x=_same, project_y=_same,
+            project_first=False):
     """FedNest slides, "Proposed Algorithm": T FedInn, FedIHGP at (x^k, y^{k+1}), FedOut. n_primes: N' per round (None: deterministic)."""
-    x, y, out = _vec(x0), _vec(y0), []
+    x, y, out = project_x(_vec(x0)), project_y(_vec(y0)), []
+    inner = {} if project_y is _same else {"project_y": project_y, "project_first": project_first}
     for k in range(rounds):  # k = 0 .. K-1
         for _ in range(T):
-            y = inn(gy, x, y, beta, tau)  # (1) one or multiple FedSVRGs on y
+            y = inn(gy, x, y, beta, tau, **inner)  # (1) one or multiple FedSVRGs on y
         p = fed_ihgp_deterministic(fy, gyy, x, y, N, ell) if n_primes is None else fed_ihgp_random(fy, gyy, x, y, N, n_primes[k], ell)
-        x = fed_out(fx, gxy, x, y, p, alpha, tau)  # (2) FedSVRG + FedIHGP on x
+        x = fed_out(fx, gxy, x, y, p, alpha, tau, project_x, project_first)  # (2) FedSVRG + FedIHGP on x
         out.append((x, y))
     return out
 
@@ -192,18 +204,7 @@ def fednest(fx, fy, gy, gyy, gxy, x0, y0, alpha, beta, tau, T, N, ell, rounds, n
 def broken_acc_fcsg_m(grads, x0, alpha, beta, q, rounds):
     """WRONG: Algorithm 2 with the averaged previous point in line 14 after an exchange. Same as the right one if q = 1, N = 1 or beta = 1,
     and the same averages if all clients have one constant Hessian: use unequal Hessians."""
-    N, out = len(grads), []
-    x = [_vec(x0) for _ in range(N)]
-    u = [grads[n](x[n]) for n in range(N)]
-    for t in range(1, q * rounds + 1):
-        x_prev = list(x)
-        x = [x[n] - alpha * u[n] for n in range(N)]
-        if t % q == 0:
-            u, x, x_prev = [_mean(u)] * N, [_mean(x)] * N, [_mean(x_prev)] * N  # wrong: x_prev is averaged too
-            out.append(x[0])
-        for n in range(N):
-            u[n] = grads[n](x[n]) + (1 - beta) * (u[n] - grads[n](x_prev[n]))
-    return out
+    return acc_fcsg_m(grads, x0, alpha, beta, q, rounds, averaged_last=True)
 
 
 def broken_fed_dro(g, g_jac, f_grad, h_grad, x0, eta, beta, I, rounds):
@@ -222,12 +223,13 @@ def broken_fed_dro(g, g_jac, f_grad, h_grad, x0, eta, beta, I, rounds):
     return out
 
 
-def broken_fed_inn(gy, x, y, beta, tau):
+def broken_fed_inn(gy, x, y, beta, tau, project_y=_same, project_first=False):
     """WRONG: FedInn without the correction -grad_i(y) + q, plain local SGD. Right if all tau_i = 1; else its limit drifts."""
-    local = []
+    ends = []
     for i in range(len(gy)):
         y_i = _vec(y)
         for _ in range(tau[i]):
+            y_i = project_y(y_i)
             y_i = y_i - (beta / tau[i]) * gy[i](x, y_i)
-        local.append(y_i)
-    return _mean(local)
+        ends.append(y_i)
+    return project_y(_mean(_sent(ends, project_y, project_first)))

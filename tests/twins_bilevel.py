@@ -1,25 +1,17 @@
-"""NumPy twins of the bilevel and minimax methods, written from the papers' statements.
+"""NumPy twins of the bilevel methods, written from the papers' statements.
 
-As in twins.py: only NumPy is imported, client oracles are lists of plain deterministic callables, every client takes part, means are plain,
-and `project` stands after each local move and after each mean. Random numbers (N' of a Neumann product) are given. The `broken_*` functions
-are deliberately wrong: a test that compares with a twin must fail when given its broken variant.
+As in twins.py: only NumPy is imported, client oracles are lists of plain deterministic callables, every client takes part, means are plain.
+`project_x` and `project_y` stand where twins.py says: gradients at projected points, unprojected ends averaged, the means projected once;
+`project_first` (WRONG) averages projected ends. Random numbers (N' of a Neumann product) are given. The `broken_*` functions are
+deliberately wrong: a test that compares with a twin must fail when given its broken variant.
 
 Sources: LFedNest and FedNest-SGD (FedNest slides, "Communication Efficiency via Local Hypergradient" and its table), conjugate gradients
-(Hestenes, Stiefel 1952), LocalSGDA (Deng, Mahdavi 2021), FedAvg-S (Hou et al. 2021), SGDA (Lin, Jin, Jordan 2020), SMD (Rafique et al.
-2021), FedGDA-GT (Sun, Wei 2022), ALSET (Chen, Sun, Yin 2021), BSA (Ghadimi, Wang 2018), TTSA (Hong et al. 2020), stocBiO (Ji, Yang, Liang
-2021), SimFBO and ShroFBO (Yang, Xiao, Ji 2023), FedBiOAcc (Li, Huang, Huang 2023).
+(Hestenes, Stiefel 1952), ALSET (Chen, Sun, Yin 2021), BSA (Ghadimi, Wang 2018), TTSA (Hong et al. 2020), stocBiO (Ji, Yang, Liang 2021),
+SimFBO and ShroFBO (Yang, Xiao, Ji 2023), FedBiOAcc (Li, Huang, Huang 2023).
 """
 
 import numpy as np
-
-
-def same(z):
-    return z
-
-
-def mean(vectors):
-    return sum(vectors) / len(vectors)
-
+from twins_minimax import fedgda_gt, local_sgda, mean, same, sgda, smd  # noqa: F401  (callers find the minimax twins here too)
 
 # FedNest's relatives
 
@@ -52,123 +44,70 @@ def own_series(gyy, v, N, ell, n_prime=None):
     return total
 
 
-def inner_sgd(gy, x, y, beta, tau):
+def inner_sgd(gy, x, y, beta, tau, project_y=same, project_first=False):
     """FedInn with SGD: plain local steps of size beta/tau_i, one mean."""
     ends = []
     for i in range(len(gy)):
         y_i = y
         for _ in range(tau[i]):
+            y_i = project_y(y_i)
             y_i = y_i - beta / tau[i] * gy[i](x, y_i)
-        ends.append(y_i)
-    return mean(ends)
+        ends.append(project_y(y_i) if project_first else y_i)
+    return project_y(mean(ends))
 
 
-def lfednest(fx, fy, gy, gyy, gxy, x0, y0, alpha, beta, tau, T, N, ell, rounds, n_primes=None, stale=False, outer=None):
+def lfednest(fx, fy, gy, gyy, gxy, x0, y0, alpha, beta, tau, T, N, ell, rounds, n_primes=None, stale=False, outer=None, project_x=same,
+             project_y=same, project_first=False):
     """Table: SGD on x, SGD on y, no global gradient and no global IHGP. `stale` (WRONG): p_i once a round instead of at every step.
 
     outer: local steps on x, where they are not tau"""
     outer = outer or tau
-    x, y, out = np.array(x0, float), np.array(y0, float), []
+    x, y, out = project_x(np.array(x0, float)), project_y(np.array(y0, float)), []
     for k in range(rounds):
         for _ in range(T):
-            y = inner_sgd(gy, x, y, beta, tau)
+            y = inner_sgd(gy, x, y, beta, tau, project_y, project_first)
         ends = []
         for i in range(len(fx)):
             x_i, n = x, None if n_primes is None else n_primes[k]
             for _ in range(outer[i]):
+                x_i = project_x(x_i)
                 at = x if stale else x_i
                 p = own_series(lambda v, i=i, at=at, y=y: gyy[i](at, y, v), fy[i](at, y), N, ell, n)
                 x_i = x_i - alpha / outer[i] * (fx[i](x_i, y) - gxy[i](x_i, y, p))
-            ends.append(x_i)
-        x = mean(ends)
+            ends.append(project_x(x_i) if project_first else x_i)
+        x = project_x(mean(ends))
         out.append((x, y))
     return out
 
 
-def fednest_sgd(fx, fy, gy, gyy, gxy, x0, y0, alpha, beta, tau, T, N, ell, rounds, conjugate=False, inn=inner_sgd, outer=None):
+def fednest_sgd(fx, fy, gy, gyy, gxy, x0, y0, alpha, beta, tau, T, N, ell, rounds, conjugate=False, inn=inner_sgd, outer=None,
+                project_x=same, project_y=same, project_first=False):
     """Table: SVRG on x, SGD on y, global IHGP (the summed series, or N steps of conjugate gradients)."""
     m, outer = len(fx), outer or tau
-    x, y, out = np.array(x0, float), np.array(y0, float), []
+    inner = {} if project_y is same else {"project_y": project_y, "project_first": project_first}
+    x, y, out = project_x(np.array(x0, float)), project_y(np.array(y0, float)), []
     for _ in range(rounds):
         for _ in range(T):
-            y = inn(gy, x, y, beta, tau)
+            y = inn(gy, x, y, beta, tau, **inner)
         v = mean([fy[i](x, y) for i in range(m)])
 
         def H(u, x=x, y=y):
             return mean([gyy[i](x, y, u) for i in range(m)])
 
         p = conjugate_gradient(H, v, N) if conjugate else own_series(H, v, N, ell)
-        h = mean([fx[i](x, y) - gxy[i](x, y, p) for i in range(m)])
+
+        def h(i, z, y=y, p=p):
+            return fx[i](z, y) - gxy[i](z, y, p)
+
+        common = mean([h(i, x) for i in range(m)])
         ends = []
         for i in range(m):
             x_i = x
             for _ in range(outer[i]):
-                x_i = x_i - alpha / outer[i] * ((fx[i](x_i, y) - gxy[i](x_i, y, p)) - (fx[i](x, y) - gxy[i](x, y, p)) + h)
-            ends.append(x_i)
-        x = mean(ends)
-        out.append((x, y))
-    return out
-
-
-# minimax
-
-
-def local_sgda(fx, fy, x0, y0, eta_x, eta_y, tau, rounds, order="simultaneous", project_x=same, project_y=same):
-    """Every node: x <- x - eta_x F_x, y <- y + eta_y F_y at the same point, tau times; then both are averaged. FedAvg-S adds "y first"."""
-    x, y, out = np.array(x0, float), np.array(y0, float), []
-    for _ in range(rounds):
-        xs, ys = [], []
-        for i in range(len(fx)):
-            x_i, y_i = x, y
-            for _ in range(tau[i]):
-                y_new = project_y(y_i + eta_y * fy[i](x_i, y_i))
-                x_i = project_x(x_i - eta_x * fx[i](x_i, y_new if order == "y first" else y_i))
-                y_i = y_new
-            xs.append(x_i)
-            ys.append(y_i)
-        x, y = project_x(mean(xs)), project_y(mean(ys))
-        out.append((x, y))
-    return out
-
-
-def sgda(fx, fy, x0, y0, eta_x, eta_y, rounds):
-    """Descent ascent on the whole objective."""
-    x, y, out = np.array(x0, float), np.array(y0, float), []
-    for _ in range(rounds):
-        gx, gy = mean([g(x, y) for g in fx]), mean([g(x, y) for g in fy])
-        x, y = x - eta_x * gx, y + eta_y * gy
-        out.append((x, y))
-    return out
-
-
-def fedgda_gt(fx, fy, x0, y0, eta, K, rounds, tracking=True):
-    """K local steps along own gradient - own gradient at the round's point + global gradient there. `tracking=False` (WRONG) drops both."""
-    m, x, y, out = len(fx), np.array(x0, float), np.array(y0, float), []
-    for _ in range(rounds):
-        gx, gy = mean([g(x, y) for g in fx]), mean([g(x, y) for g in fy])
-        xs, ys = [], []
-        for i in range(m):
-            x_i, y_i = x, y
-            cx, cy = (gx - fx[i](x, y), gy - fy[i](x, y)) if tracking else (0, 0)
-            for _ in range(K):
-                x_i, y_i = x_i - eta * (fx[i](x_i, y_i) + cx), y_i + eta * (fy[i](x_i, y_i) + cy)
-            xs.append(x_i)
-            ys.append(y_i)
-        x, y = mean(xs), mean(ys)
-        out.append((x, y))
-    return out
-
-
-def smd(fx, fy, x0, y0, eta_x, eta_y, gamma, first, stages, prox=True):
-    """Stage t: j_t = first·(t+1)² steps on f + ‖x - xbar‖²/(2 gamma); xbar <- mean of the iterates. `prox=False` (WRONG) has no guide."""
-    x, y, out = np.array(x0, float), np.array(y0, float), []
-    for t in range(stages):
-        centre, xs, ys = x, [], []
-        for _ in range(first * (t + 1) ** 2):
-            xs.append(x)
-            ys.append(y)
-            x, y = x - eta_x * (fx(x, y) + (x - centre) / gamma * prox), y + eta_y * fy(x, y)
-        x, y = mean(xs), mean(ys)
+                x_i = project_x(x_i)
+                x_i = x_i - alpha / outer[i] * (h(i, x_i) - h(i, x) + common)
+            ends.append(project_x(x_i) if project_first else x_i)
+        x = project_x(mean(ends))
         out.append((x, y))
     return out
 
@@ -233,60 +172,86 @@ def stocbio(fx, fy, gy, gyy, gxy, x0, y0, alpha, beta, D, Q, eta, rounds):
 # beyond
 
 
-def simfbo(fx, fy, gy, gyy, gxy, x0, y0, gamma, eta, tau, rounds, radius=np.inf, normalised=False, alternating=False):
-    """gamma and eta are (x, y, v) rates of server and clients. Clients send sums of their directions; the server steps along their mean and
-    projects v. normalised: ShroFBO. `alternating` (WRONG): y first, then v and x at the new y."""
-    m = len(fx)
-    x, y, v, out = np.array(x0, float), np.array(y0, float), np.zeros_like(np.array(y0, float)), []
-    for _ in range(rounds):
-        sums = []
-        for i in range(m):
-            x_i, y_i, v_i, s = x, y, v, [0, 0, 0]
+def ball(v, radius):
+    return v * min(1.0, radius / max(np.linalg.norm(v), 1e-300))
+
+
+def simfbo(fx, fy, gy, gyy, gxy, x0, y0, gamma, eta, tau, rounds, radius=np.inf, normalised=False, alternating=False, weights=None,
+           cohorts=None, project_x=same, project_y=same, renormalised=False):
+    """gamma and eta are (x, y, v) rates of server and clients. Client i sends the sums h_i of its tau_i directions, taken at projected x_i
+    and y_i; the server steps along h = sum_{i in C} pt_i h_i with pt_i = (n/|C|) p_i, the p_i of all n clients summing to 1: over uniform
+    cohorts h is unbiased; pt is not made to sum to 1 within a cohort. x and y are projected at the server, v into its ball (there only).
+
+    normalised: ShroFBO, h_i / ‖a_i‖_1 in the place of h_i (here ‖a_i‖_1 = tau_i), the same pt_i, and server rates times
+    rho = sum_{i in C} pt_i ‖a_i‖_1 with the same cohort. cohorts: client indices of each round (None: all).
+    `alternating` (WRONG): y first, then v and x at the new y. `renormalised` (WRONG): pt_i = p_i / sum_C p_i; right if the
+    p_i are equal or C is everyone."""
+    n, p = len(fx), np.ones(len(fx)) if weights is None else np.array(weights, float)
+    p = p / p.sum()
+    x, y = project_x(np.array(x0, float)), project_y(np.array(y0, float))
+    v, out = np.zeros_like(y), []
+    for r in range(rounds):
+        cohort = range(n) if cohorts is None else cohorts[r]
+        h, rho = [0.0, 0.0, 0.0], 0.0
+        for i in cohort:
+            x_i, y_i, v_i, total = x, y, v, [0.0, 0.0, 0.0]
             for _ in range(tau[i]):
+                x_i, y_i = project_x(x_i), project_y(y_i)
                 hy = gy[i](x_i, y_i)
-                y_at = y_i - eta[1] * hy if alternating else y_i
-                hv = gyy[i](x_i, y_at, v_i) - fy[i](x_i, y_at)
-                hx = fx[i](x_i, y_at) - gxy[i](x_i, y_at, v_i)
-                x_i, y_i, v_i = x_i - eta[0] * hx, y_i - eta[1] * hy, v_i - eta[2] * hv
-                s = [s[0] + hx, s[1] + hy, s[2] + hv]
-            sums.append([part / tau[i] for part in s] if normalised else s)
-        rho = mean(list(tau)) if normalised else 1.0
-        hx, hy, hv = (mean([s[j] for s in sums]) for j in range(3))
-        x, y, v = x - rho * gamma[0] * hx, y - rho * gamma[1] * hy, v - rho * gamma[2] * hv
-        v = v * min(1.0, radius / max(np.linalg.norm(v), 1e-300))
+                y_at = project_y(y_i - eta[1] * hy) if alternating else y_i
+                step = [fx[i](x_i, y_at) - gxy[i](x_i, y_at, v_i), hy, gyy[i](x_i, y_at, v_i) - fy[i](x_i, y_at)]
+                x_i, y_i, v_i = x_i - eta[0] * step[0], y_i - eta[1] * step[1], v_i - eta[2] * step[2]
+                total = [a + b for a, b in zip(total, step, strict=True)]
+            pt = p[i] / sum(p[j] for j in cohort) if renormalised else n / len(cohort) * p[i]
+            h = [a + pt * b / (tau[i] if normalised else 1) for a, b in zip(h, total, strict=True)]
+            rho += pt * tau[i]
+        rate = rho if normalised else 1.0
+        x, y = project_x(x - rate * gamma[0] * h[0]), project_y(y - rate * gamma[1] * h[1])
+        v = ball(v - rate * gamma[2] * h[2], radius)
         out.append((x, y, v))
     return out
 
 
-def fedbioacc(fx, fy, gy, gyy, gxy, x0, y0, eta, gamma, tau, delta, u_0, c, I, rounds, radius=np.inf, start=None, stale=False):
-    """STORM in all three variables: new point, then d <- grad(new) + (1 - c a²)(d - grad(old)); all six averaged every I iterations.
+def fedbioacc(fx, fy, gy, gyy, gxy, x0, y0, eta, gamma, tau, delta, u_0, c, I, rounds, radius=np.inf, start=None, stale=False,
+              project_x=same, project_y=same, project_first=False, averaged_last=False):
+    """STORM in all three variables, a_t = delta/(u_0 + t)^(1/3). Iteration t: move x, y, u along nu, omega, q with a_t; if t mod I = 0 the
+    moved points and the momenta that moved them become their means (one exchange of six); then, on a new batch, each momentum
+    d <- grad(new point) + (1 - c a_t²)(d - grad(own point before the move)), a_t that of the move just made. Right after an average the new
+    point and d are the means, and the point before the move is still the client's own, as in Acc-FCSG-M.
 
-    `start` gives (omega, nu, q); else they are the means at the start. `stale` (WRONG): the momenta stay at the clients."""
-    m = len(fx)
+    u is kept in its ball as x and y in their sets: own moves are projected, except the ones that are averaged, whose mean is.
+    `start` gives (omega, nu, q); else they are the means at the start. `stale` (WRONG): the momenta stay at the clients. `averaged_last`
+    (WRONG): see broken_fedbioacc_averaged_last."""
+    m, project = len(fx), (project_x, project_y, lambda u: ball(u, radius))
 
     def directions(i, x, y, u):
-        return [gy[i](x, y), fx[i](x, y) - gxy[i](x, y, u), gyy[i](x, y, u) - fy[i](x, y)]
+        return [fx[i](x, y) - gxy[i](x, y, u), gy[i](x, y), gyy[i](x, y, u) - fy[i](x, y)]
 
-    def inside(u):
-        return u * min(1.0, radius / max(np.linalg.norm(u), 1e-300))
+    def means(rows):
+        return [mean([row[j] for row in rows]) for j in range(3)]
 
-    z = [(np.array(x0, float), np.array(y0, float), np.zeros_like(np.array(y0, float))) for _ in range(m)]
-    first = [directions(i, *z[i]) for i in range(m)]
-    common = [mean([f[j] for f in first]) for j in range(3)] if start is None else list(start)
-    d, out = [list(common) for _ in range(m)], []
+    def feasible(z):
+        return [P(part) for P, part in zip(project, z, strict=True)]
+
+    z = [feasible([np.array(x0, float), np.array(y0, float), np.zeros(len(y0))])] * m  # x, y, u
+    first = means([directions(i, *z[i]) for i in range(m)]) if start is None else [start[1], start[0], start[2]]
+    d, out = [first] * m, []  # nu, omega, q
     for t in range(1, I * rounds + 1):
         a = delta / (u_0 + t) ** (1 / 3)
-        for i in range(m):
-            x, y, u = z[i]
-            new = (x - eta * a * d[i][1], y - gamma * a * d[i][0], inside(u - tau * a * d[i][2]))
-            at_new, at_old = directions(i, *new), directions(i, x, y, u)
-            d[i] = [n + (1 - c * a * a) * (k - o) for n, k, o in zip(at_new, d[i], at_old, strict=True)]
-            z[i] = new
+        last = z
+        move = [[part - a * rate * d_j for part, rate, d_j in zip(z[i], (eta, gamma, tau), d[i], strict=True)] for i in range(m)]
+        z = [feasible(z_i) for z_i in move]
         if t % I == 0:
-            point = tuple(mean([z[i][j] for i in range(m)]) for j in range(3))
-            z = [(point[0], point[1], inside(point[2]))] * m
-            if not stale:
-                d = [[mean([d[i][j] for i in range(m)]) for j in range(3)]] * m
-                d = [list(row) for row in d]
-            out.append(z[0])
+            z = [feasible(means(z if project_first else move))] * m
+            d = d if stale else [means(d)] * m
+            last = [means(last)] * m if averaged_last else last
+            out.append(tuple(z[0]))
+        d = [[new + (1 - c * a * a) * (d_j - old)
+              for new, d_j, old in zip(directions(i, *z[i]), d[i], directions(i, *last[i]), strict=True)] for i in range(m)]
     return out
+
+
+def broken_fedbioacc_averaged_last(*args, **options):
+    """WRONG: after an exchange the correction is taken at the mean of the clients' previous points instead of at each client's own.
+    Right if I = 1, if one client, or c a_t² = 1."""
+    return fedbioacc(*args, **options, averaged_last=True)
