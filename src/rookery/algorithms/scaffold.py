@@ -3,9 +3,6 @@
 Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, "SCAFFOLD: Stochastic controlled averaging for federated learning", ICML 2020,
 Algorithm 1, option II, with |S|/N read as the cohort's share of the weights (the same where they are equal).
     x, y_i, c, c_i, η_l, η_g, K  →  x, y, c, ci, lr, server_lr, local_steps
-
-Option II's (x − y_i)/(K·η_l) is the mean of the directions d that the client stepped along. Under a projection only the latter is right:
-it keeps the variates in place where a constraint is active.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SCAFFOLD(Algorithm):
-    """y ← y − lr·d, d = ∇f_i(y) − c_i + c;  c_i⁺ = c_i − c + Σd/K;  x += server_lr·mean(y − x);  c += |S|/N·mean(c_i⁺ − c_i)."""
+    """y ← y − lr(∇f_i(y) − c_i + c);  c_i⁺ = c_i − c + (x − y)/(K·lr);  x += server_lr·mean(y − x);  c += |S|/N·mean(c_i⁺ − c_i)."""
 
     title: ClassVar[str] = "SCAFFOLD"
     solves: ClassVar[type[Problem]] = Minimization
@@ -56,21 +53,20 @@ class SCAFFOLD(Algorithm):
         X, C = S.broadcast(s.x, s.c)
         Ci = S.map(self.zero, X) if s.ci is None else S.take(s.ci, S.map(self.zero, X))
         times = S.steps(self.local_steps, self.batch)
-        Y, D = S.map(self.step, X, S.map(self.zero, X), Ci, C, lr, times=times)
-        dY, dC, Ci = S.map(self.finish, X, Y, D, Ci, C, times)
+        Y = S.map(self.step, X, Ci, C, lr, times=times)
+        dY, dC, Ci = S.map(self.finish, X, Y, Ci, C, times, lr)
         ci = fed.put(s.ci, S, Ci)
-        del Y, D, Ci  # what has no name any more is not kept at the clients
+        del Y, Ci  # what has no name any more is not kept at the clients
         dy, dc = S.mean(dY, dC)
         return self.State(fed.project_x(s.x + self.server_lr * dy), s.c + S.share * dc, ci, s.t + 1)
 
     def zero(self, c: Client, x: Tensor) -> Tensor:
         return torch.zeros_like(x)
 
-    def step(self, c: Client, y: Tensor, total: Tensor, ci: Tensor, cs: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+    def step(self, c: Client, y: Tensor, ci: Tensor, cs: Tensor, lr: float) -> Tensor:
         y = c.project_x(y)
-        d = c.gradient(y, c.draw(self.batch)) - ci + cs
-        return y - lr * d, total + d
+        return y - lr * (c.gradient(y, c.draw(self.batch)) - ci + cs)
 
-    def finish(self, c: Client, x: Tensor, y: Tensor, total: Tensor, ci: Tensor, cs: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
-        new = ci - cs + total / steps
+    def finish(self, c: Client, x: Tensor, y: Tensor, ci: Tensor, cs: Tensor, steps: int, lr: float) -> tuple[Tensor, Tensor, Tensor]:
+        new = ci - cs + (x - y) / (steps * lr)
         return y - x, new - ci, new
