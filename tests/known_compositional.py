@@ -84,12 +84,13 @@ def weights(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> Known:
 
 
 def robust(sizes: tuple[int, ...] = SIZES, seed: int = 0, lam: float = 8.0) -> Known:
-    """ℓ_i(x) = a_i·x + ½‖x − e‖²: the χ² worst case over a client's rows is its mean and its variance over 2λ, where that is small."""
+    """ℓ_i(x) = a_i·x + ½‖x − e‖²: the χ² worst case over all rows is their mean and their variance over 2λ, where that is small."""
     data = _rows(seed, {"a": (3,), "e": (3,)}, sizes, 1.0)
     data.fields["e"].copy_(data.fields["e"][0].expand_as(data.fields["e"]))  # no part of the variance
     eye = torch.eye(3, dtype=torch.float64)
-    H = eye + client_means(data, lambda p: torch.cov(p["a"].T, correction=0)) / lam
-    r = client_means(data, lambda p: p["e"].mean(0) - p["a"].mean(0))
+    a = client_means(data, lambda p: p["a"].mean(0))
+    H = eye + (client_means(data, lambda p: p["a"].T @ p["a"] / len(p["a"])) - torch.outer(a, a)) / lam
+    r = client_means(data, lambda p: p["e"].mean(0)) - a
     problem = fast_dro(lambda x, b: b.a @ x + 0.5 * (x - b.e).square().sum(1), "chi2", lam)
     return Known(problem, data, torch.linalg.solve(H, r), lambda x: H @ x - r)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import twins_compositional as twins
+import twins_pooled as pooled
 from known_compositional import different, parts, run, same, shared_functions, states
 from scipy.optimize import minimize
 
@@ -26,6 +27,7 @@ from rookery import testproblems as known
 from rookery.errors import ProblemError
 from rookery.objectives import fast_dro, group_dro, group_weights
 from rookery.objectives.fastdro import worst_weights
+from rookery.schedules import Decay
 
 LR, Q, ROUNDS = 0.1, 3, 10
 
@@ -64,19 +66,40 @@ def test_pdsgd_of_weights() -> None:
     different([s.p.numpy() for s in ours], [p for _, p in wrong])
 
 
-@pytest.mark.parametrize("lam", [8.0, 0.3])
-def test_fastdro(lam: float) -> None:
-    k = problems.robust(lam=lam)
-    losses = [lambda x, p=p: p["a"] @ x + 0.5 * ((x - p["e"]) ** 2).sum(1) for p in parts(k)]
-    jacobians = [lambda x, p=p: p["a"] + x - p["e"] for p in parts(k)]
-    ours = run(FastDRO(LR), Federation(k.problem, k.data), k.x0)
-    same(ours, twins.robust_sgd(losses, jacobians, k.x0.numpy(), LR, ROUNDS, lambda v: twins.chi2_weights(v, lam)))
-    different(ours, twins.robust_sgd(losses, jacobians, k.x0.numpy(), LR, ROUNDS, lambda v: np.full(len(v), 1 / len(v))))
-
-
-def test_fastdro_is_fedavg_with_one_local_step() -> None:
+@pytest.mark.parametrize("weights", ["equal", "samples"])
+@pytest.mark.parametrize(("form", "size"), [("cvar", 0.3), ("cvar", 1.0), ("chi2", 8.0), ("chi2", 0.3), ("chi2 ball", 0.5),
+                                            ("chi2 ball", 50.0), ("kl", 0.4), ("kl", 1e-3)])
+def test_fastdro(form: str, size: float, weights: str) -> None:
+    """Against the pooled method, whose threshold is found by sorting all clients' losses."""
     k = problems.robust()
-    same(run(FastDRO(LR, 2), Federation(k.problem, k.data), k.x0), run(FedAvg(LR, 1, 2), Federation(k.problem, k.data), k.x0))
+    problem = fast_dro(lambda x, b: (b.a @ x).square() + (x - b.e).square().sum(1), form, size)  # type: ignore[arg-type]
+    losses = [lambda x, p=p: (p["a"] @ x) ** 2 + ((x - p["e"]) ** 2).sum(1) for p in parts(k)]
+    gradients = [lambda x, p=p: 2 * (p["a"] @ x)[:, None] * p["a"] + 2 * (x - p["e"]) for p in parts(k)]
+    ours = run(FastDRO(LR / 4), Federation(problem, k.data, weights=weights), k.x0)
+    options = {"weights": None if weights == "equal" else k.data.sizes}
+    same(ours, pooled.fast_dro_pooled(losses, gradients, k.x0.numpy(), LR / 4, form, size, ROUNDS, **options))
+    if size != 1.0:
+        different(ours, pooled.broken_fast_dro_pooled(losses, gradients, k.x0.numpy(), LR / 4, form, size, ROUNDS, **options))
+
+
+@pytest.mark.parametrize("engine", ["loop", "vectorised"])
+def test_fastdro_weighs_the_rows_of_all_clients_against_each_other(engine: str) -> None:
+    """Rows at 0, 0 and 4 at three clients: the worst third is the farther of the two places, so that x ends half-way. The mean of the
+    clients' own worst thirds, which FedAvg minimises, has its optimum at the mean of the places."""
+    data = Data.from_parts({name: {"t": torch.full((n,), place, dtype=torch.float64)} for name, place, n in
+                            (("a", 0.0, 4), ("b", 0.0, 2), ("c", 4.0, 5))})
+    problem = fast_dro(lambda x, b: 0.5 * (x - b.t).square(), "cvar", 1 / 3)
+    start, steps = torch.ones(1, dtype=torch.float64), Decay(0.3, over=5.0)
+    x = run(FastDRO(steps), Federation(problem, data, engine=engine), start, 300)[-1]
+    assert float(x[0]) == pytest.approx(2, abs=0.02)
+    assert float(run(FedAvg(0.1), Federation(problem, data, engine=engine), start, 300)[-1][0]) == pytest.approx(4 / 3, abs=1e-6)
+
+
+def test_fastdro_of_equal_losses_is_the_mean() -> None:
+    k = known.minimization()
+    for form, size in (("cvar", 0.5), ("chi2", 1.0), ("chi2 ball", 1.0), ("kl", 1.0)):
+        problem = fast_dro(lambda x, b: 0.5 * x.square().sum().expand(len(b.b)), form, size)  # type: ignore[arg-type]
+        np.testing.assert_allclose(run(FastDRO(LR), Federation(problem, k.data), k.x0, 2)[-1], 0.9**2 * k.x0.numpy(), rtol=1e-9)
 
 
 # worst cases over a batch

@@ -152,28 +152,6 @@ def exponentiated(fx, fp, x0, p0, lr, rho, rounds):
     return out
 
 
-def robust_sgd(losses, jacobians, x0, lr, rounds, weights):
-    """Levy et al.: on each client's rows the worst weights p of the losses v, then a step along the mean of v'^T p."""
-    x, out = np.array(x0, dtype=float), []
-    for _ in range(rounds):
-        x = x - lr * mean([jac(x).T @ weights(v(x)) for v, jac in zip(losses, jacobians, strict=True)])
-        out.append(x)
-    return out
-
-
-def chi2_weights(v, lam):
-    """argmax p.v - lam/(2m) |m p - 1|^2 by trying every number of rows with positive weight, largest losses first."""
-    m, order = len(v), np.argsort(-v)
-    for n in range(m, 0, -1):
-        top = v[order[:n]]
-        e = (top.sum() - lam * m) / n
-        if top[-1] > e:
-            p = np.zeros(m)
-            p[order[:n]] = (top - e) / (lam * m)
-            return p
-    raise AssertionError
-
-
 def broken_local_scgd(g, jac, f_grad, h_grad, x0, lr, c, q, rounds):
     """WRONG: h stays at its client across the average of x. Right if c = 1, or K = 1."""
     K, out = len(g), []

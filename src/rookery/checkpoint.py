@@ -127,8 +127,8 @@ def fingerprint(algorithm: Algorithm, fed: Federation) -> str:
         raise CheckpointError(str(error)) from None
     data = [f"{name} {field.dtype} {tuple(field.shape)} {float(field.double().sum())!r}" for name, field in fed.data.fields.items()]
     problem = [type(fed.problem).__name__, repr(fed.problem.sampling), str(fed.setting.precision)]
-    parts = [program, str(fed.setting.seed), str(fed.participate), *fed.data.names, str(fed.data.sizes.tolist()), str(fed.weights.tolist()),
-             *data, *problem]
+    parts = [program, str(fed.setting.seed), str(fed.participate), fed.cohorts, *fed.data.names, str(fed.data.sizes.tolist()),
+             str(fed.weights.tolist()), *data, *problem]
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 

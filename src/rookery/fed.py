@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from . import rng
@@ -23,6 +24,9 @@ from .ledger import PHASES, Ledger
 from .problem import Problem
 from .program import Program, check_client_function, outputs
 from .tape import Clients, Tape
+
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -39,17 +43,36 @@ class Epochs(Program):
 class Cohort:
     """Some of the clients, with the verbs."""
 
-    def __init__(self, fed: Federation, index: Index) -> None:
+    def __init__(self, fed: Federation, index: Index, even: bool = False) -> None:
         self.fed, self.index = fed, index
+        self.even = even  # drawn in proportion to the weights, so that the mean over it is a plain one
 
     @property
     def size(self) -> int:
         return len(self.index)
 
     @property
-    def share(self) -> float:
-        """The cohort's part of all weights: |S|/N where weights are equal."""
-        return float(self.fed.weights[self.index].sum() / self.fed.weights.sum())
+    def mean_weights(self) -> Floats:
+        """What `mean` weighs each client with; they sum to 1."""
+        weights: Floats = np.ones(self.size) if self.even else self.fed.weights[self.index]
+        return np.asarray(weights / weights.sum())
+
+    @property
+    def importance(self) -> Floats:
+        """Each client's weight in the mean over all clients, over that in this cohort's mean: |S|/N where weights are equal.
+
+        The cohort's mean of importance·value is the part of these clients in the mean over all.
+        """
+        return np.asarray(self.fed.weights[self.index] / self.fed.weights.sum() / self.mean_weights)
+
+    @property
+    def horvitz_thompson(self) -> float:
+        """The factor that makes the cohort's mean an unbiased estimate of the mean over all clients.
+
+        It is (N/|S|)·Σ_{k∈S} p_k for a uniform cohort, whose weighted mean is a ratio; 1 where clients are drawn by their weights.
+        """
+        everyone = self.size == self.fed.population
+        return 1.0 if self.even or everyone else float(len(self.fed._canonical) / self.size * self.importance[0])
 
     @cached_property
     def names(self) -> list[str]:
@@ -91,11 +114,10 @@ class Cohort:
 
     def mean(self, *values: Clients) -> Any:
         """Clients → server: the weighted mean. One exchange, however many values; they leave the clients."""
-        weights = self.fed.weights[self.index]
-        if not weights.sum() > 0:
+        if not self.fed.weights[self.index].sum() > 0:
             self.fed.tape.abandon(self)
             raise WeightError(f"the weights of this cohort of {self.size} add up to 0; a mean needs at least one positive weight")
-        return self.fed._bring(self, values, weights / weights.sum(), floating=True)
+        return self.fed._bring(self, values, self.mean_weights, floating=True)
 
     def sum(self, *values: Clients) -> Any:
         """Clients → server: the plain sum."""
@@ -137,13 +159,19 @@ class Federation(Cohort):
 
     weights:      "equal", "samples", or one number per client; the same in every mean, renormalised in a cohort
     participate:  how many clients `cohort()` draws; all of them by default
+    cohorts:      "uniform", every client as likely as every other, and the mean weighted; or "weighted", a client as often as its weight
+                  says, and the mean plain
     engine:       "auto", "loop", "vectorised", "wire", or an engine object
     precision:    a torch dtype for autocast inside the oracles (torch.bfloat16); the state keeps its own
     min_batch:    refuse to compute anything from fewer samples at once: a value of one row is that row's
+
+    With unequal weights the mean over a uniform cohort is Σ p_k v_k/Σ p_k, a ratio: its expectation is not the mean over all clients, by an
+    amount that vanishes as cohorts grow. `cohorts="weighted"` has no such bias: systematic sampling takes client k with probability exactly
+    participate·p_k, which must not exceed 1.
     """
 
     def __init__(self, problem: Problem, data: Data, *, engine: str | Engine = "auto", seed: int = 0,
-                 weights: str | Sequence[float] = "equal", participate: int | None = None,
+                 weights: str | Sequence[float] = "equal", participate: int | None = None, cohorts: str = "uniform",
                  device: str | torch.device = "cpu", precision: torch.dtype | None = None, min_batch: int = 1) -> None:
         self.data = data if torch.device(device).type == "cpu" else data.to(device)
         super().__init__(self, np.arange(len(data.names)))
@@ -151,6 +179,9 @@ class Federation(Cohort):
             raise AlgorithmError(f"participate must lie between 1 and the number of clients, {self.population}; got {participate}")
         self.participate = participate
         self.weights = _weights(weights, self.data)
+        if cohorts not in ("uniform", "weighted"):
+            raise AlgorithmError(f'cohorts are "uniform" or "weighted"; got {cohorts!r}')
+        self.cohorts = cohorts
         self.ledger = Ledger()
         if not 0 <= seed < 2**63:
             raise AlgorithmError(f"a seed lies between 0 and 2**63 - 1; got {seed}")
@@ -185,8 +216,12 @@ class Federation(Cohort):
         able = len(self._canonical)
         if not 1 <= size <= able:
             raise AlgorithmError(f"a cohort has between 1 and {able} clients (those with a positive weight); {size} were asked for")
-        chosen = rng.normal_stream(self._server_word()).choice(able, size, replace=False, shuffle=False)
-        return Cohort(self, np.sort(self._canonical[chosen]))
+        stream = rng.normal_stream(self._server_word())
+        if self.cohorts == "uniform":
+            chosen = stream.choice(able, size, replace=False, shuffle=False)
+        else:
+            chosen = self._by_weight(size, stream)
+        return Cohort(self, np.sort(self._canonical[chosen]), even=self.cohorts == "weighted")
 
     def put(self, state: Clients | None, cohort: Cohort, new: Clients) -> Clients:
         """Write a cohort's values into the population's state (None: an empty one). The old handle is spent."""
@@ -233,6 +268,17 @@ class Federation(Cohort):
         """Clients of positive weight in the order of their names' words: a cohort does not depend on the order they were given in."""
         order = np.argsort(self.data.words, kind="stable")
         return order[self.weights[order] > 0]
+
+    def _by_weight(self, size: int, stream: np.random.Generator) -> Index:
+        """Places in `_canonical` of clients drawn with probability size·p_k each."""
+        weights = self.weights[self._canonical]
+        likely = size * weights / weights.sum()
+        most = float(likely.max())
+        if most > 1 + 1e-9:
+            raise AlgorithmError(f"client {self.data.names[self._canonical[likely.argmax()]]!r} has {most / size:.3g} of all weight, too much "
+                                 f"for a cohort of {size} drawn by weight; draw at most {int(size / most)} clients, or write "
+                                 'cohorts="uniform"')
+        return rng.systematic(likely, size, stream)
 
     def _next_call(self) -> int:
         self.counters[self.ledger.current] += 1

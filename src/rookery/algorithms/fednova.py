@@ -51,7 +51,7 @@ class FedNova(LocalSteps):
         Xi = S.map(self.step, X, S.map(self.zero, X), value_at(self.lr, s.t), times=tau)[0]
         norms = self.norms(tau)
         d = S.mean(S.map(self.normalised, X, Xi, norms))
-        effective = float(np.average(norms, weights=fed.weights[S.index]))
+        effective = float(np.average(norms, weights=S.mean_weights))
         return self.State(fed.project_x(s.x - effective * d), s.t + 1)
 
     def norms(self, tau: NDArray[np.int64]) -> NDArray[np.float64]:

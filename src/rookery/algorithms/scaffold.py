@@ -1,7 +1,7 @@
 """SCAFFOLD: control variates against client drift.
 
 Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, "SCAFFOLD: Stochastic controlled averaging for federated learning", ICML 2020,
-Algorithm 1, option II, with |S|/N read as the cohort's share of the weights (the same where they are equal).
+Algorithm 1, option II, with |S|/N read as the clients' importance in the cohort (the same where weights are equal).
     x, y_i, c, c_i, η_l, η_g, K  →  x, y, c, ci, lr, server_lr, local_steps
 """
 
@@ -54,11 +54,11 @@ class SCAFFOLD(Algorithm):
         Ci = S.map(self.zero, X) if s.ci is None else S.take(s.ci, S.map(self.zero, X))
         times = S.steps(self.local_steps, self.batch)
         Y = S.map(self.step, X, Ci, C, lr, times=times)
-        dY, dC, Ci = S.map(self.finish, X, Y, Ci, C, times, lr)
+        dY, dC, Ci = S.map(self.finish, X, Y, Ci, C, times, S.importance, lr)
         ci = fed.put(s.ci, S, Ci)
         del Y, Ci  # what has no name any more is not kept at the clients
         dy, dc = S.mean(dY, dC)
-        return self.State(fed.project_x(s.x + self.server_lr * dy), s.c + S.share * dc, ci, s.t + 1)
+        return self.State(fed.project_x(s.x + self.server_lr * dy), s.c + dc, ci, s.t + 1)
 
     def zero(self, c: Client, x: Tensor) -> Tensor:
         return torch.zeros_like(x)
@@ -67,6 +67,7 @@ class SCAFFOLD(Algorithm):
         y = c.project_x(y)
         return y - lr * (c.gradient(y, c.draw(self.batch)) - ci + cs)
 
-    def finish(self, c: Client, x: Tensor, y: Tensor, ci: Tensor, cs: Tensor, steps: int, lr: float) -> tuple[Tensor, Tensor, Tensor]:
+    def finish(self, c: Client, x: Tensor, y: Tensor, ci: Tensor, cs: Tensor, steps: int, importance: float,
+               lr: float) -> tuple[Tensor, Tensor, Tensor]:
         new = ci - cs + (x - y) / (steps * lr)
-        return y - x, new - ci, new
+        return y - x, importance * (new - ci), new

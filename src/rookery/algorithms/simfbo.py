@@ -3,7 +3,8 @@
 Yang, Xiao, Ji, "SimFBO: Towards simple, flexible and communication-efficient federated bilevel learning", NeurIPS 2023.
     x, y, v, γ_x, γ_y, γ_v, τ_i, r  →  x, y, v, lr, inner_lr, solve_lr, local_steps, radius;  η_x, η_y, η_v  →  local times the γ's
 
-The weights a_i of the local gradients are 1, so that ‖a_i‖₁ = τ_i.
+The weights a_i of the local gradients are 1, so that ‖a_i‖₁ = τ_i. A cohort C of n clients has the weights p̃_i = (n/|C|)·p_i, which are
+not renormalised: the mean direction over all cohorts is that of all clients.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class SimFBO(Algorithm):
         placed = S.broadcast(s.x, s.y, s.v)
         sums = S.map(self.step, *placed, *S.map(self.zeros, *placed), *(self.local * rate for rate in rates), times=tau)[3:]
         hx, hy, hv = S.mean(*self.weighted(S, sums, tau))
-        scale = self.scale(fed.weights[S.index], tau)
+        scale = S.horvitz_thompson * self.scale(fed)
         v = s.v - scale * rates[2] * hv
         return self.State(fed.project_x(s.x - scale * rates[0] * hx), fed.project_y(s.y - scale * rates[1] * hy),
                           v if self.radius is None else ball(self.radius)(v), s.t + 1)
@@ -81,7 +82,8 @@ class SimFBO(Algorithm):
         """What a client sends: the sums of its directions."""
         return sums
 
-    def scale(self, weights: np.ndarray, tau: np.ndarray) -> float:
+    def scale(self, fed: Federation) -> float:
+        """What the server multiplies the mean of the sums with."""
         return 1.0
 
     def zeros(self, c: Client, x: Tensor, y: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -106,8 +108,9 @@ class ShroFBO(SimFBO):
     def weighted(self, S: Cohort, sums: tuple[Clients, ...], tau: np.ndarray) -> tuple[Clients, ...]:
         return S.map(self.normalised, *sums, tau)  # type: ignore[no-any-return]
 
-    def scale(self, weights: np.ndarray, tau: np.ndarray) -> float:
-        return float(np.average(tau, weights=weights))
+    def scale(self, fed: Federation) -> float:
+        """Σ_i p_i‖a_i‖₁ over all clients: over the cohort alone it would vary with the sums, and bias their product."""
+        return float(np.average(np.full(fed.population, fed.steps(self.local_steps, self.batch)), weights=fed.weights))
 
     def normalised(self, c: Client, sx: Tensor, sy: Tensor, sv: Tensor, tau: int) -> tuple[Tensor, Tensor, Tensor]:
         return sx / tau, sy / tau, sv / tau
