@@ -427,6 +427,7 @@ def test_rules_keep_their_bounds_where_they_are_cut_and_give_keyword_arguments()
             plain, accelerated, dro = theory.fcsg_m(t, n, 0.7), theory.acc_fcsg_m(t, n, 0.7, b=2), theory.feddro(t, n, 2.0, 3.0, b=2)
             assert plain["lr"] * 6 * plain["local_steps"] * 0.7 <= 1 + 1e-12
             assert accelerated["lr"] * 12 * accelerated["local_steps"] * 0.7 <= 1 + 1e-12
+            assert accelerated["first"] >= accelerated["outer"]
             assert dro["local_steps"] <= max(1.0, t**0.25 / (2 * n) ** 0.75)
             for chosen in (plain, accelerated, dro):
                 assert chosen["local_steps"] >= 1

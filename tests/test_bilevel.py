@@ -169,14 +169,22 @@ def test_fedbioacc() -> None:
             s = algorithm.round(fed, s)
             states.append(s)
 
-        def twin(start: Any = start, **options: Any) -> list[Any]:
-            return twins.fedbioacc(**o, x0=X0, y0=Y0, eta=ALPHA, gamma=BETA, tau=0.15, delta=1.5, u_0=3.0, I=3, rounds=ROUNDS, start=start,
-                                   **{"c": 0.8, "radius": 0.5, **options})
+        def twin(method: Any = twins.fedbioacc, start: Any = start, **options: Any) -> list[Any]:
+            return method(**o, x0=X0, y0=Y0, eta=ALPHA, gamma=BETA, tau=0.15, delta=1.5, u_0=3.0, I=3, rounds=ROUNDS, start=start,
+                          **{"c": 0.8, "radius": 0.5, **options})
         same(states, twin(), "xyu")
         different(states, twin(stale=True))
         different(states, twin(radius=np.inf))
+        different(states, twin(twins.broken_fedbioacc_averaged_last))
         if start is not None:
             different(states, twin(c=0.1))
+
+
+def test_fedbioacc_finds_the_solution_of_unequal_clients_with_eight_local_steps() -> None:
+    """A correction at the averaged previous point would end more than 0.01 away."""
+    k = known.bilevel(sizes=(4, 4, 4, 4))
+    states = run(FedBiOAcc(0.05, 0.05, 0.05, 8, decay=0.01), Federation(k.problem, k.data), rounds=600)
+    assert (states[-1].x - k.x).norm() < 1e-3
 
 
 @pytest.mark.parametrize("name", ["alset", "bsa", "ttsa", "stocbio"])

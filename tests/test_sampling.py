@@ -258,7 +258,7 @@ def test_stored_inner_samples_belong_to_their_row(dims: tuple[int, ...], inner: 
             assert (first == first[:, :, :1]).all()
             owner, sample = first[:, :, 0] // 100, first[:, :, 0] % 100
             assert owner.tolist() == (100.0 * client + batch.row)[:, None].expand(rows, count).tolist()
-            if inner in (6, None):
+            if inner is None:
                 assert sample.tolist() == [list(range(6))] * rows
             else:
                 assert ((sample >= 0) & (sample < 6)).all()
@@ -279,6 +279,15 @@ def test_stored_draws_are_uniform_in_rows_and_samples() -> None:
     odd = np.bincount(pair.reshape(-1), minlength=12).reshape(2, 6)
     assert chi_square(odd[0]) < 35
     assert chi_square(odd[1]) < 35
+
+
+def test_as_many_stored_samples_as_there_are_are_still_drawn() -> None:
+    """With replacement, as any other number of them: only None takes all."""
+    columns = Stored("eta").select(draw_of(stored(), [1], steps=500), Request(6, 6))["columns"].numpy()
+    assert columns.shape == (1, 500, 6, 6)
+    assert chi_square(np.bincount(columns.reshape(-1), minlength=6)) < 35
+    distinct = np.mean([len(set(row)) for row in columns.reshape(-1, 6).tolist()])
+    assert distinct == pytest.approx(6 * (1 - (5 / 6) ** 6), abs=0.1)
 
 
 def test_stored_names_a_missing_field() -> None:

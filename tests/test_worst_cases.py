@@ -24,7 +24,7 @@ from rookery import (
     PDSGDWeights,
 )
 from rookery import testproblems as known
-from rookery.errors import ProblemError
+from rookery.errors import AlgorithmError, ProblemError
 from rookery.objectives import fast_dro, group_dro, group_weights
 from rookery.objectives.fastdro import worst_weights
 from rookery.schedules import Decay
@@ -49,6 +49,11 @@ def test_pdsgd_with_several_constraints() -> None:
     assert ours[-1].z.min() >= 0
     assert ours[-1].z.max() > 0.1
     different([s.x.numpy() for s in ours], [x for x, _ in twins.broken_pdsgd(*arguments)])
+
+
+def test_pdsgd_refuses_dual_steps_that_could_make_a_multiplier_negative() -> None:
+    with pytest.raises(AlgorithmError, match=r"dual_lr must not exceed penalty.*got 0.6 and 0.5"):
+        PDSGD(LR, 0.6, 0.5)
 
 
 def test_pdsgd_of_weights() -> None:

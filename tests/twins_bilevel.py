@@ -183,7 +183,7 @@ def simfbo(fx, fy, gy, gyy, gxy, x0, y0, gamma, eta, tau, rounds, radius=np.inf,
     cohorts h is unbiased; pt is not made to sum to 1 within a cohort. x and y are projected at the server, v into its ball (there only).
 
     normalised: ShroFBO, h_i / ‖a_i‖_1 in the place of h_i (here ‖a_i‖_1 = tau_i), the same pt_i, and server rates times
-    rho = sum_{i in C} pt_i ‖a_i‖_1 with the same cohort. cohorts: client indices of each round (None: all).
+    rho = sum_i p_i ‖a_i‖_1 over all clients, which a cohort does not change. cohorts: client indices of each round (None: all).
     `alternating` (WRONG): y first, then v and x at the new y. `renormalised` (WRONG): pt_i = p_i / sum_C p_i; right if the
     p_i are equal or C is everyone."""
     n, p = len(fx), np.ones(len(fx)) if weights is None else np.array(weights, float)
@@ -192,7 +192,7 @@ def simfbo(fx, fy, gy, gyy, gxy, x0, y0, gamma, eta, tau, rounds, radius=np.inf,
     v, out = np.zeros_like(y), []
     for r in range(rounds):
         cohort = range(n) if cohorts is None else cohorts[r]
-        h, rho = [0.0, 0.0, 0.0], 0.0
+        h = [0.0, 0.0, 0.0]
         for i in cohort:
             x_i, y_i, v_i, total = x, y, v, [0.0, 0.0, 0.0]
             for _ in range(tau[i]):
@@ -204,8 +204,7 @@ def simfbo(fx, fy, gy, gyy, gxy, x0, y0, gamma, eta, tau, rounds, radius=np.inf,
                 total = [a + b for a, b in zip(total, step, strict=True)]
             pt = p[i] / sum(p[j] for j in cohort) if renormalised else n / len(cohort) * p[i]
             h = [a + pt * b / (tau[i] if normalised else 1) for a, b in zip(h, total, strict=True)]
-            rho += pt * tau[i]
-        rate = rho if normalised else 1.0
+        rate = sum(p[i] * tau[i] for i in range(n)) if normalised else 1.0
         x, y = project_x(x - rate * gamma[0] * h[0]), project_y(y - rate * gamma[1] * h[1])
         v = ball(v - rate * gamma[2] * h[2], radius)
         out.append((x, y, v))
