@@ -25,7 +25,6 @@ from .problem import Problem
 from .program import Program, check_client_function, outputs
 from .tape import Clients, Tape
 
-
 Floats = NDArray[np.float64]
 
 
@@ -216,12 +215,9 @@ class Federation(Cohort):
         able = len(self._canonical)
         if not 1 <= size <= able:
             raise AlgorithmError(f"a cohort has between 1 and {able} clients (those with a positive weight); {size} were asked for")
-        stream = rng.normal_stream(self._server_word())
-        if self.cohorts == "uniform":
-            chosen = stream.choice(able, size, replace=False, shuffle=False)
-        else:
-            chosen = self._by_weight(size, stream)
-        return Cohort(self, np.sort(self._canonical[chosen]), even=self.cohorts == "weighted")
+        stream, even = rng.normal_stream(self._server_word()), self.cohorts == "weighted"
+        chosen = self._by_weight(size, stream) if even else stream.choice(able, size, replace=False, shuffle=False)
+        return Cohort(self, np.sort(self._canonical[chosen]), even)
 
     def put(self, state: Clients | None, cohort: Cohort, new: Clients) -> Clients:
         """Write a cohort's values into the population's state (None: an empty one). The old handle is spent."""
@@ -275,9 +271,9 @@ class Federation(Cohort):
         likely = size * weights / weights.sum()
         most = float(likely.max())
         if most > 1 + 1e-9:
-            raise AlgorithmError(f"client {self.data.names[self._canonical[likely.argmax()]]!r} has {most / size:.3g} of all weight, too much "
-                                 f"for a cohort of {size} drawn by weight; draw at most {int(size / most)} clients, or write "
-                                 'cohorts="uniform"')
+            name = self.data.names[self._canonical[likely.argmax()]]
+            raise AlgorithmError(f"client {name!r} has {most / size:.3g} of all weight, too much for a cohort of {size} drawn by weight; "
+                                 f'draw at most {int(size / most)} clients, or write cohorts="uniform"')
         return rng.systematic(likely, size, stream)
 
     def _next_call(self) -> int:
