@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import cache
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
@@ -20,6 +20,7 @@ from ..errors import EngineError, RookeryError
 from ..problem import Problem
 from ..program import global_names
 from .base import Map
+from .fusing import fuse
 
 Graph = Callable[..., tuple[Tensor, ...]]
 
@@ -106,8 +107,11 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
                                aten.native_group_norm_backward, aten.native_layer_norm, aten.native_layer_norm_backward])
 
 
-def trace(op: Map, one: Callable[..., tuple[Tensor, ...]], tensors: list[Tensor]) -> Graph:
-    """The function over all clients as a TorchScript graph of plain tensor operations, derivatives included."""
+def trace(op: Map, one: Callable[..., tuple[Tensor, ...]], tensors: list[Tensor], owned: Sequence[int] = ()) -> Graph:
+    """The function over all clients as a TorchScript graph of plain tensor operations, derivatives included.
+
+    The graph may overwrite the tensors at the places `owned`; its first results take their places.
+    """
     # zero-dimensional inputs are the numbers of the server; everything else has a row per client
     dims = tuple(0 if t.dim() else None for t in tensors)
     tensors = [_copy(t) for t in tensors]  # the function runs on them several times, and might change them
@@ -117,6 +121,7 @@ def trace(op: Map, one: Callable[..., tuple[Tensor, ...]], tensors: list[Tensor]
             warnings.simplefilter("ignore")
             graph = make_fx(torch.func.vmap(one, in_dims=dims), decomposition_table=_decompositions())(*tensors)
             tidy(graph)
+            fuse(graph, owned)
             script = _script(graph, tensors)
     except RookeryError:
         raise

@@ -184,9 +184,14 @@ class Vectorised(LocalEngine):
         arguments = [torch.tensor(a, dtype=torch.float64) if isinstance(a, float) else a for a in arguments]
         taus = [torch.from_numpy(times.astype(np.float64))] if plan.asks_times else []
         fewest = times.min()
+        owned: tuple[int, ...] = ()
+        if 1 < fewest == times.max() and all(isinstance(a, Tensor) for a in arguments[:count]):
+            # no client waits for another with its old values: each step may overwrite what it hands on
+            owned = tuple(range(len(taus), len(taus) + count))
+            arguments = [*(a.clone(memory_format=torch.contiguous_format) for a in arguments[:count]), *arguments[count:]]
         for step, batches in enumerate(self._batches(op, plan, clients, int(times.max()))):
             tensors = taus + [a for a in arguments if isinstance(a, Tensor)] + [leaf for batch in batches for leaf in batch.leaves()]
-            made = list(self._graph(op, plan, arguments, batches, tensors)(*tensors))
+            made = list(self._graph(op, plan, arguments, batches, tensors, owned)(*tensors))
             if step >= fewest:  # some clients are done
                 busy = torch.from_numpy(times > step)
                 made = [torch.where(busy.view(-1, *[1] * (new.dim() - 1)), new, old) for new, old in zip(made, arguments, strict=False)]
@@ -215,10 +220,11 @@ class Vectorised(LocalEngine):
             for place in range(len(steps)):
                 yield [sampling.fetch(data, {name: index[:, place] for name, index in selection.items()}) for selection in selections]
 
-    def _graph(self, op: Map, plan: Plan, arguments: list[Any], batches: list[Batch], tensors: list[Tensor]) -> Graph:
+    def _graph(self, op: Map, plan: Plan, arguments: list[Any], batches: list[Batch], tensors: list[Tensor],
+               owned: tuple[int, ...]) -> Graph:
         statics = tuple((type(a), a) for a in arguments if not isinstance(a, Tensor))
         # all but numbers have a row per client, and the number of clients is written into the graph
-        key = (statics, *((tuple(t.shape), t.dtype) for t in tensors))
+        key = (statics, owned, *((tuple(t.shape), t.dtype) for t in tensors))
         if key not in plan.graphs:
             def one(*inputs: Tensor) -> tuple[Tensor, ...]:
                 rest = list(inputs)
@@ -230,7 +236,7 @@ class Vectorised(LocalEngine):
                 made = results(op, op.fn(client, *values))
                 return tuple(value.to(dtype) for value, dtype in zip(made, plan.dtypes, strict=True))
 
-            plan.graphs[key] = trace(op, one, tensors)
+            plan.graphs[key] = trace(op, one, tensors, owned)
         return plan.graphs[key]
 
     @staticmethod
