@@ -19,10 +19,11 @@ from rich.table import Table
 
 from . import __version__
 from .cli import DIVERGED, INTERRUPTED
-from .errors import ConfigError, RookeryError
+from .errors import CheckpointError, ConfigError, RookeryError
 
 if TYPE_CHECKING:
     from .compare import Entry
+    from .job import Job
     from .ledger import Line
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
@@ -61,25 +62,29 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
         label: Annotated[str, typer.Option("--label", help="what reports call it; default: the folder's name")] = "",
         track: Annotated[list[str] | None, typer.Option("--track", help="tensorboard or mlflow; needs the extra tracking")] = None) -> None:
     """Train as a file describes; history, checkpoints and predictions go to the run's folder."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
     from . import tracking
     from .config import read
+    from .files import held
     from .job import assemble
+    from .keeper import CHECKPOINT, refuse_taken
 
     config = read(file, set or ())
     folder = out or Path("runs") / file.stem
-    job = assemble(config, folder)
-    sizes = job.fed.data.sizes
-    console.print(f"{config.algorithm.title} on {config.objective.name} of {config.data.source}: {len(sizes)} sites of "
-                  f"{sizes.min()}–{sizes.max()} rows, {job.model.size} parameters, engine {job.fed.engine.name}")
-    trackers = [tracking.tracker(name, folder, file.stem) for name in track or ()]
-    bar = Progress(TextColumn("round {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.fields[score]}"),
-                   TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
-    with bar:
-        task = bar.add_task("run", total=config.run.rounds, score="")
-        result = job.run(folder, label or folder.name, resume, minutes, callbacks=[
-            lambda row: bar.update(task, completed=row["round"], score=f"accuracy {row['test accuracy']:.3f}"), *trackers])
+    if resume and not any((folder / name).exists() for name in (CHECKPOINT, "description.json")):
+        raise CheckpointError(f"there is no run in {folder} to go on with; leave --resume out to begin one, or name its folder with --out")
+    try:
+        with held(folder):
+            if not resume:
+                refuse_taken(folder)
+            job = assemble(config, folder)
+            console.print(_about(job), markup=False)
+            trackers = [tracking.tracker(name, folder, file.stem) for name in track or ()]
+            with _bar("round", "{task.fields[score]}") as told:
+                result = job.run(folder, label or folder.name, resume, minutes, callbacks=[lambda row: told(
+                    int(row["round"]), config.run.rounds, f"accuracy {row['test accuracy']:.3f}"), *trackers])
+    except KeyboardInterrupt:
+        complain(f"interrupted in between; --resume goes on from the last checkpoint in {folder}, if there is one")
+        raise typer.Exit(INTERRUPTED) from None
     if result.history:
         last = result.history[-1]
         names = [name.removeprefix("test ") for name in last if name.startswith("test ")]
@@ -92,10 +97,17 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
     console.print(f"{account.exchanges} exchanges, {megabytes:.2f} MB, {account.samples} samples; see {folder}, "
                   f"or write a page about it: rookery report {folder}", markup=False)
     if result.reason == "diverged":
-        complain(f"diverged: {result.trouble}; the last good state is in {folder / 'state.ckpt'}")
+        kept = f"; {folder / CHECKPOINT} holds the run as it was before" if (folder / CHECKPOINT).exists() else ""
+        complain(f"diverged: {result.trouble}{kept}")
         raise typer.Exit(DIVERGED)
     if result.reason == "interrupted":
         raise typer.Exit(INTERRUPTED)
+
+
+def _about(job: Job) -> str:
+    config, sizes = job.config, job.fed.data.sizes
+    return (f"{config.algorithm.title} on {config.objective.name} of {config.data.source}: {len(sizes)} sites of "
+            f"{sizes.min()}–{sizes.max()} rows, {job.model.size} parameters, engine {job.fed.engine.name}")
 
 
 @app.command()
@@ -242,11 +254,11 @@ def _side(lines: list[Line], direction: str) -> str:
 
 
 @contextmanager
-def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
+def _bar(what: str, beside: str = "") -> Iterator[Callable[..., None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    bar = Progress(TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console,
+    bar = Progress(TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn(beside), TimeRemainingColumn(), console=console,
                    disable=not console.is_terminal, transient=True)
     with bar:
-        task = bar.add_task(what)
-        yield lambda done, number: bar.update(task, completed=done, total=number)
+        task = bar.add_task(what, score="")
+        yield lambda done, number, score="": bar.update(task, completed=done, total=number, score=score)

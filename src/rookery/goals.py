@@ -34,6 +34,7 @@ class Objective:
     """One way to say what is minimised."""
 
     name: ClassVar[str]
+    metrics: ClassVar[tuple[str, ...]] = ()  # what `scores` gives
 
     def problem(self, model: Model, train: Table) -> Problem:
         raise NotImplementedError
@@ -152,6 +153,7 @@ class Fair(Objective):
     """Cross-entropy with a penalty on the gaps between groups: rates of positive scores among certain rows. `groups` is a column."""
 
     name: ClassVar[str] = "fair"
+    metrics: ClassVar[tuple[str, ...]] = ("gap",)
     groups: str = "sex"
     kind: Literal["equality of opportunity", "equalised odds", "demographic parity"] = "equality of opportunity"
     rho: float = 10.0
