@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .data import Positives
 from .data.sets import Table
-from .errors import ConfigError
+from .errors import ConfigError, ProblemError
 from .objectives import (
     ap_surrogate,
     balanced_cross_entropy,
@@ -165,8 +165,10 @@ class Fair(Objective):
                     model=model)
 
     def scores(self, output: Tensor, fields: dict[str, Tensor]) -> dict[str, float]:
-        gap = fairness_gap(output.argmax(1).numpy(), fields["labels"].numpy(), fields[self.groups].numpy(), self.kind)
-        return {"gap": gap}
+        try:
+            return {"gap": fairness_gap(output.argmax(1).numpy(), fields["labels"].numpy(), fields[self.groups].numpy(), self.kind)}
+        except ProblemError:  # a small site may hold out no row that counts
+            return {}
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import platform
 import time
 from collections.abc import Sequence
@@ -80,7 +81,11 @@ class Job:
         if not bool(finite.all()):
             raise Diverged(f"the model's outputs for {int((~finite).sum())} of {len(output)} {part} rows are not finite: "
                            "lower the learning rate")
-        return _scores(output, fields["labels"]) | self.config.objective.scores(output, fields)
+        found = _scores(output, fields["labels"]) | self.config.objective.scores(output, fields)
+        for name, value in found.items():
+            if not math.isfinite(value):
+                raise Diverged(f"the {part} {name} is {value}: lower the learning rate")
+        return found
 
     def run(self, folder: Path | None, label: str, resume: bool = False, minutes: float | None = None, callbacks: Sequence[Callback] = (),
             about: dict[str, Any] | None = None) -> Run:
@@ -217,6 +222,6 @@ def _scores(output: Tensor, labels: Tensor) -> Metrics:
     scores = {"loss": float(F.cross_entropy(output, labels)), "accuracy": float(right.mean()),
               "worst class": float(min(right[labels == c].mean() for c in present))}
     if output.shape[1] == 2 and len(present) == 2:
-        margin = (output[:, 1] - output[:, 0]).numpy()
+        margin = (output[:, 1].double() - output[:, 0]).numpy()  # of large outputs the difference is not a float
         scores |= {"AUC": float(roc_auc_score(labels.numpy(), margin)), "AP": float(average_precision_score(labels.numpy(), margin))}
     return scores
