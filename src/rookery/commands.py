@@ -23,6 +23,7 @@ from .errors import CheckpointError, ConfigError, RookeryError
 
 if TYPE_CHECKING:
     from .compare import Entry
+    from .forecast import Forecast
     from .job import Job
     from .ledger import Line
 
@@ -78,6 +79,8 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
                 refuse_taken(folder)
             job = assemble(config, folder)
             console.print(_about(job), markup=False)
+            if (coming := job.forecast()) is not None:
+                console.print(_coming(coming), markup=False)
             trackers = [tracking.tracker(name, folder, file.stem) for name in track or ()]
             with _bar("round", "{task.fields[score]}") as told:
                 result = job.run(folder, label or folder.name, resume, minutes, callbacks=[lambda row: told(
@@ -108,6 +111,14 @@ def _about(job: Job) -> str:
     config, sizes = job.config, job.fed.data.sizes
     return (f"{config.algorithm.title} on {config.objective.name} of {config.data.source}: {len(sizes)} sites of "
             f"{sizes.min()}–{sizes.max()} rows, {job.model.size} parameters, engine {job.fed.engine.name}")
+
+
+def _coming(coming: Forecast) -> str:
+    from .report.traffic import size
+
+    up, down = map(size, coming.each)
+    return (f"to come: {coming.how}{coming.exchanges} exchanges, {(coming.up + coming.down) / 1e6:.2f} MB in all; in a round a client "
+            f"sends {up} and receives {down}")
 
 
 @app.command()

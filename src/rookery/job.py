@@ -9,7 +9,7 @@ import platform
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +29,7 @@ from .engines import Wire
 from .errors import CheckpointError, ConfigError, Diverged, NonFinite, WriteError
 from .fed import Federation
 from .files import append, held, write_whole
+from .forecast import Forecast, forecast
 from .keeper import CHECKPOINT, refuse_taken
 from .objectives.dro import Exponential, dro_report
 from .run import COUNTS, Callback, Metrics, Run, run
@@ -53,6 +54,13 @@ class Job:
         x = torch.cat([self.config.warm_up.from_there(self.fed, self.model, self.x0[:size]), self.x0[size:]])
         self.fed.problem.prepare(self.fed, x)
         return self.config.algorithm.init(self.fed, x)
+
+    def forecast(self) -> Forecast | None:
+        """What training will send, the warm-up with it, which sends the model down and up once a round."""
+        before, fed = self.config.warm_up.rounds, self.fed
+        found = forecast(self.config.algorithm, fed, self.x0, rounds=self.config.run.rounds - before)
+        sent = before * (fed.participate or fed.population) * self.x0[: self.model.size].nbytes
+        return found and replace(found, exchanges=found.exchanges + before, up=found.up + sent, down=found.down + sent)
 
     def scores(self, state: Any) -> Metrics:
         """Scores on the sites' validation rows and on the test rows."""
