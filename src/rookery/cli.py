@@ -12,17 +12,17 @@ INTERRUPTED, DIVERGED, WRONG = 130, 3, 2  # exit codes
 def main() -> None:
     """Errors on purpose become one sentence; anything else is a fault and shows its trace."""
     try:
-        from .commands import app
+        from .commands import app, complain
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("typer", "click", "rich"):
             raise
         print("rookery: the command line needs typer and rich, which are not installed: pip install 'rookery[cli]'", file=sys.stderr)
         sys.exit(WRONG)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     try:
         app(prog_name="rookery")
-    except (RookeryError, OSError) as error:  # a folder that cannot be written
-        from .commands import complain
-
+    except (RookeryError, OSError) as error:  # a data file that cannot be read
         complain(f"rookery: {error}")
         sys.exit(WRONG)
 

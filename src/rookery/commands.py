@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -70,6 +71,8 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
     from .keeper import CHECKPOINT, refuse_taken
 
     config = read(file, set or ())
+    if minutes is not None and not minutes >= 0:
+        raise ConfigError(f"--minutes must not be negative; got {minutes}")
     folder = out or Path("runs") / file.stem
     if resume and not any((folder / name).exists() for name in (CHECKPOINT, "description.json")):
         raise CheckpointError(f"there is no run in {folder} to go on with; leave --resume out to begin one, or name its folder with --out")
@@ -77,16 +80,18 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
         with held(folder):
             if not resume:
                 refuse_taken(folder)
+            trackers = [tracking.tracker(name, folder, file.stem) for name in track or ()]
             job = assemble(config, folder)
             console.print(_about(job), markup=False)
             if (coming := job.forecast()) is not None:
                 console.print(_coming(coming), markup=False)
-            trackers = [tracking.tracker(name, folder, file.stem) for name in track or ()]
             with _bar("round", "{task.fields[score]}") as told:
                 result = job.run(folder, label or folder.name, resume, minutes, callbacks=[lambda row: told(
                     int(row["round"]), config.run.rounds, f"accuracy {row['test accuracy']:.3f}"), *trackers])
     except KeyboardInterrupt:
-        complain(f"interrupted in between; --resume goes on from the last checkpoint in {folder}, if there is one")
+        saved = (folder / CHECKPOINT).exists()
+        complain(f"interrupted; --resume goes on from the last checkpoint in {folder}" if saved else
+                 "interrupted before there was anything to keep; the same command begins anew")
         raise typer.Exit(INTERRUPTED) from None
     if result.history:
         last = result.history[-1]
@@ -98,7 +103,7 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
     account = job.fed.ledger["train"]
     megabytes = (account.bytes_up + account.bytes_down) / 1e6
     console.print(f"{account.exchanges} exchanges, {megabytes:.2f} MB, {account.samples} samples; see {folder}, "
-                  f"or write a page about it: rookery report {folder}", markup=False)
+                  f"or write a page about it: rookery report {shlex.quote(str(folder))}", markup=False, soft_wrap=True)
     if result.reason == "diverged":
         kept = f"; {folder / CHECKPOINT} holds the run as it was before" if (folder / CHECKPOINT).exists() else ""
         complain(f"diverged: {result.trouble}{kept}")
@@ -140,7 +145,10 @@ def compare(files: Annotated[list[Path], typer.Argument(help="descriptions; the 
     if len(labels) > len({*labels}):
         raise ConfigError(f"files are told apart by their names without ending, but two are called {max(labels, key=labels.count)!r}")
     trees = {file.stem: read_tree(file, set or ()) for file in files}
-    tried = dict(_choice(text) for text in grid or ())
+    choices = [_choice(text) for text in grid or ()]
+    tried = dict(choices)
+    if len(tried) < len(choices):
+        raise ConfigError(f"a grid names each entry once; write all values of {max(tried, key=[key for key, _ in choices].count)} in one")
     try:
         with _bar("runs") as told:
             entries = compare_all(trees, seeds, out, tried, by, tuning_seeds, jobs, told)
@@ -166,7 +174,15 @@ def _choice(text: str) -> tuple[str, list[Any]]:
     try:
         return key.strip(), list(tomllib.loads(f"v = [{values}]")["v"])
     except tomllib.TOMLDecodeError:
-        return key.strip(), [value.strip() for value in values.split(",")]
+        return key.strip(), [_value(value.strip()) for value in values.split(",")]
+
+
+def _value(text: str) -> Any:
+    """A value of TOML; a bare word is a text."""
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
 
 
 def _comparison(entries: list[Entry], seeds: int) -> Table:

@@ -65,7 +65,9 @@ def forecast(algorithm: Algorithm, fed: Federation, *start: Tensor, rounds: int)
 def _forecast(algorithm: Algorithm, fed: Federation, start: tuple[Tensor, ...], rounds: int) -> Forecast:
     problem = fed.problem
     if problem.statistics is not None:
-        whole = Federation(problem, fed.data, weights=fed.weights.tolist(), seed=fed.setting.seed, min_batch=fed.setting.min_batch)
+        # a graph of all clients takes seconds to trace, which pays for many of them only
+        whole = Federation(problem, fed.data, engine="loop" if fed.population <= 1000 else "auto", weights=fed.weights.tolist(),
+                           seed=fed.setting.seed, min_batch=fed.setting.min_batch)
         problem = problem.prepare(whole, start[0])
     chosen = sorted(np.argsort(-fed.weights, kind="stable")[:2].tolist())
     cohort = fed.participate or fed.population

@@ -101,8 +101,6 @@ class Job:
         part, before = self.config.run, self.config.warm_up.rounds
         if before > part.rounds:
             raise ConfigError(f"warm_up.rounds is {before}, but the run has {part.rounds} rounds in all: raise run.rounds")
-        if minutes is not None and not minutes >= 0:
-            raise ConfigError(f"minutes must not be negative; got {minutes}")
         if folder is None:
             return self._train(None, resume, minutes, callbacks)
         with held(folder):

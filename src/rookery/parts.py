@@ -265,3 +265,6 @@ class RunPart:
     def __post_init__(self) -> None:
         if self.rounds < 0 or (self.minutes is not None and self.minutes < 0):
             raise ConfigError(f"rounds and minutes must not be negative; got {self.rounds} and {self.minutes}")
+        for name in ("every", "save_every"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ConfigError(f"{name} is a number of rounds, at least 1; got {getattr(self, name)}")
