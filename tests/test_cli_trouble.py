@@ -63,6 +63,9 @@ def test_a_run_that_explodes_ends_as_diverged_and_says_where(tree: dict[str, Any
     assert rows
     assert all(math.isfinite(value) for row in rows for value in row.values())
     assert rows[-1]["validation loss"] <= 1e3 * max(1, rows[0]["validation loss"])
+    if not (out / "state.ckpt").exists():  # there is nothing to go on from, and nothing in the way
+        assert command(monkeypatch, "run", str(tmp_path / "run.toml"), "--out", str(out)) == 3
+        assert [json.loads(line)["round"] for line in (out / "history.jsonl").read_text().splitlines()] == [row["round"] for row in rows]
     assert command(monkeypatch, "report", str(out), "--out", str(tmp_path / "page.html")) == 0
     assert "diverged after" in (tmp_path / "page.html").read_text()
 

@@ -127,8 +127,13 @@ class Job:
                      output=part.output, before=before, spent=spent, loss="validation loss", first=first)
         if not result.history:
             return self._unbegun(result, folder)
-        if result.output is not None and result.reason != "diverged":  # the last row is then about the iterate that was drawn
-            self._row(result, folder, result.history[-1] | self.scores(result.state._replace(x=result.output)))
+        if result.reason == "diverged":
+            result.output = None
+        if result.output is not None:  # the last row is then about the iterate that was drawn
+            row = result.history[-1] | self.scores(result.state._replace(x=result.output))
+            result.history.append(row)
+            if folder is not None:
+                append(folder / "history.jsonl", json.dumps(row))
         return result
 
     def _unbegun(self, result: Run, folder: Path | None) -> Run:
@@ -136,14 +141,10 @@ class Job:
         result.state, row = SimpleNamespace(x=self.x0), dict.fromkeys(COUNTS, 0.0)
         with suppress(Diverged):  # of rows beyond what a float holds there is nothing to say
             row |= self._both(self.x0)
-        self._row(result, folder, row)
-        return result
-
-    @staticmethod
-    def _row(result: Run, folder: Path | None, row: Metrics) -> None:
-        result.history.append(row)
+        result.history = [row]
         if folder is not None:
-            append(folder / "history.jsonl", json.dumps(row))
+            write_whole(folder / "history.jsonl", json.dumps(row) + "\n")
+        return result
 
     def _tell(self, folder: Path, label: str, result: Run, about: dict[str, Any]) -> None:
         """Predictions of the test rows, and what there is to know about the run."""
