@@ -179,7 +179,8 @@ class Job:
             rounds = self.config.warm_up.rounds + int(checkpoint.extra(folder / CHECKPOINT)["rounds"])
         except CheckpointError:
             return f"{folder} has no checkpoint yet: make room, and begin anew"
-        return f"{folder / CHECKPOINT} is whole and holds the run after round {rounds}: make room, and go on with --resume"
+        return (f"{folder / CHECKPOINT} is whole and holds the run after round {rounds}: make room, and go on with --resume, "
+                "or with the same comparison again")
 
     def sites(self, x: Tensor) -> list[dict[str, Any]]:
         """Every site's rows, and its scores on those it held out; a site that held out none has no scores."""
