@@ -55,9 +55,13 @@ def test_a_comparison_goes_on_and_a_changed_description_is_run_again(tmp_path: P
 
 @pytest.mark.parametrize(("options", "words"), [
     ({"seeds": 0}, "seeds must be at least 1"), ({"by": "test loss"}, "by is a metric of the validation rows"),
-    ({"by": "validation AUP", "grid": {"algorithm.lr": [0.1]}},
-     "no run of plain gave 'validation AUP'; its metrics .* are validation accuracy")])
-def test_mistakes_in_a_comparison(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    ({"by": "validation acuracy"}, "plain has no metric 'validation acuracy'; did you mean 'accuracy'"),
+    ({"by": "validation AP"}, "plain has no metric 'validation AP'; by is one of validation loss, validation accuracy, .*worst class$"),
+    ({"grid": {"algorithm.rate": [0.1]}}, r"plain: \[algorithm\] has no entry 'rate'"),
+    ({"grid": {"algoritm.lr": [0.1]}}, r"plain: there is no section \[algoritm\]; did you mean 'algorithm'")])
+def test_mistakes_in_a_comparison_come_out_before_anything_is_run(options: dict[str, Any], words: str, tmp_path: Path,
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rookery.compare.study", None)
     with pytest.raises(ConfigError, match=words):
         compare({"plain": SMALL}, **{"seeds": 1, "folder": tmp_path, "jobs": 1, **options})
 

@@ -102,11 +102,11 @@ def test_csv_without_header_with_comments_quotes_and_spaces(data: Path) -> None:
     (("x,q", "1,a"), {}, r"has no column 'y'; it has \['x', 'q'\]"),
     (("x,y", "1,a"), {"site": "hospital"}, "has no column 'hospital'"),
     (("x,y", "1,a"), {"label": 7}, "has 2 columns, so the label cannot be column 7; write -1"),
-    (("x,z,y", "nan,1,a", "NaN,2,b"), {}, r"column 'x' must have a value in some row, but all are missing; leave it out with drop=\['x'\]"),
-    (("x,y", "1,a", "inf,b"), {}, r"column 'x' must hold finite numbers, .* but has 'inf'"),
-    (("x,y", "1,a", "2,"), {}, "every row of t needs a value in the label column 'y', but row 1 has none"),
-    (("x,s,y", "1,,a", "2,n,a"), {"site": "s"}, "needs a value in the site column 's', but row 0 has none"),
-    (("x,y", *(f"n{i},a" for i in range(1001))), {}, r"column 'x' must be numbers or a few categories, but has 1001 .*drop=\['x'\]"),
+    (("x,z,y", "nan,1,a", "NaN,2,b"), {}, r"column 'x' of t.csv must have a value in some row, .*; leave it out with drop=\['x'\]"),
+    (("x,y", "1,a", "inf,b"), {}, r"column 'x' of t.csv must hold finite numbers, .* but line 3 has 'inf'"),
+    (("x,y", "1,a", "2,"), {}, "every row of t.csv needs a value in the label column 'y', but line 3 has none"),
+    (("x,s,y", "1,,a", "2,n,a"), {"site": "s"}, "needs a value in the site column 's', but line 2 has none"),
+    (("x,y", *(f"n{i},a" for i in range(1001))), {}, r"column 'x' of t.csv must be numbers or a few categories, .* 1001 .*drop=\['x'\]"),
     (("x,y", "1,a"), {"drop": ["x"]}, "needs at least one column besides the label"),
     (("index,y", "1,a"), {"keep": ["index"]}, "column 'index' cannot be kept under its name"),
 ])
@@ -120,9 +120,9 @@ def test_a_bad_csv_is_refused_by_a_sentence(lines: tuple[str, ...], options: dic
 
 def test_other_columns_in_the_test_file_and_texts_among_its_numbers_are_refused(tmp_path: Path) -> None:
     train = write(tmp_path / "t.csv", "x,y", "1,a", "2,b")
-    with pytest.raises(DataError, match=r"test columns of t must be those of the training rows, \['x', 'y'\], but are \['z', 'y'\]"):
+    with pytest.raises(DataError, match=r"test columns of u.csv must be those of the training rows, \['x', 'y'\], but are \['z', 'y'\]"):
         read_csv(train, "y", test=write(tmp_path / "u.csv", "z,y", "1,a"))
-    with pytest.raises(DataError, match=r"column 'x' must hold finite numbers, as in the training rows, but has 'one'"):
+    with pytest.raises(DataError, match=r"column 'x' of v.csv must hold finite numbers, as in the training rows, but line 2 has 'one'"):
         read_csv(train, "y", test=write(tmp_path / "v.csv", "x,y", "one,a"))
     with pytest.raises(DataError, match=r"there is no file 'w.csv', neither here nor in the data folder .*; write its full path"):
         read_csv("w.csv", "y")
@@ -158,7 +158,7 @@ def test_a_bad_npz_is_refused_by_a_sentence(tmp_path: Path) -> None:
         ({"inputs": np.zeros((2, 1)), "labels": np.asarray([0.5, 1])}, "labels must be whole numbers or texts"),
         ({"inputs": np.asarray([["a"], ["b"]]), "labels": np.arange(2)}, "inputs must be numbers, but are <U1"),
         ({"inputs": np.asarray([[{}], [{}]], dtype=object), "labels": np.arange(2)}, "NPZ file of plain arrays, without Python objects"),
-        ({"inputs": np.asarray([[0.0], [np.nan]]), "labels": np.arange(2)}, "column 0 of field 'inputs' of table 't' must be finite"),
+        ({"inputs": np.asarray([[0.0], [np.nan]]), "labels": np.arange(2)}, r"inputs\[1, 0\] of t.npz is nan"),
     ):
         np.savez(path, **arrays)
         with pytest.raises(DataError, match=sentence):

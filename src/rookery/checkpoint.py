@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from .engines.frames import describe
 from .engines.wire import Wire
 from .errors import CheckpointError, FrameError
 from .fed import Cohort, Federation
+from .files import aside, refusal
 from .tape import Clients
 
 FORMAT = "rookery-1"
@@ -53,16 +53,16 @@ def save(path: Path | str, algorithm: Algorithm, fed: Federation, state: Any, ex
     tag = None
     if isinstance(fed.engine, Wire):
         tag = f"{fed.engine.run}-{fed.counters['train']}"
-        fed.engine.save(tag, [note["id"] for note in fields.values() if isinstance(note, dict)])
+        try:
+            fed.engine.save(tag, [note["id"] for note in fields.values() if isinstance(note, dict)])
+        except (OSError, SafetensorError) as error:
+            raise refusal(fed.engine.folder or path, error) from None
     if fed.setting.constants is not None:
         tensors["rookery.constants"] = fed.setting.constants
     header = {"format": FORMAT, "run": fingerprint(algorithm, fed), "fields": fields, "counters": fed.counters,
               "ledger": fed.ledger.to_json(), "tag": tag, "extra": extra}
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    save_file(tensors, aside, metadata={"rookery": json.dumps(header)})
-    with open(aside, "rb") as file:
-        os.fsync(file.fileno())
-    os.replace(aside, path)
+    with aside(path) as beside:
+        save_file(tensors, beside, metadata={"rookery": json.dumps(header)})
 
 
 def load(path: Path | str, algorithm: Algorithm, fed: Federation) -> Any:
@@ -107,13 +107,6 @@ def _agree(path: Path | str, fed: Federation, constants: Tensor | None) -> None:
                               "or prepare at the same point")
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a text aside and rename it, so that the file is there as a whole or not at all."""
-    aside = path.with_suffix(".part")
-    aside.write_text(text)
-    aside.replace(path)
-
-
 def extra(path: Path | str) -> Any:
     """What was given to `save` beside the state."""
     return _read(Path(path))[0]["extra"]
@@ -141,7 +134,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         header = json.loads(metadata["rookery"])
     except (SafetensorError, KeyError, ValueError, OSError) as error:
-        raise CheckpointError(f"{path} is not a whole checkpoint of this program ({error}); start from an earlier one") from None
+        raise CheckpointError(f"{path} is not a whole checkpoint of this program ({error}); put a copy in its place, or delete it "
+                              "to begin anew") from None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise CheckpointError(f"{path} is of another format; this version reads {FORMAT!r}")
     return header, tensors

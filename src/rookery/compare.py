@@ -13,10 +13,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from .checkpoint import write_whole
-from .config import describe, parse
+from .config import describe, nearest, parse
 from .data.folder import locate
-from .errors import ConfigError, NonFinite
+from .errors import ConfigError
+from .files import LOCK, held, write_whole
 from .job import assemble
 from .parts import DataPart
 from .run import Run
@@ -63,7 +63,17 @@ def compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mappi
     for label, tree in descriptions.items():  # mistakes come out before hours of work
         for values in trials(**(grid or {})):
             _with(tree, values, label)
-    tried = _tune(descriptions, grid or {}, by, range(TUNING, TUNING + tuning_seeds), folder, jobs, told)
+        known, wanted = assemble(parse(tree)).metrics, by.removeprefix("validation ")
+        if wanted not in known:
+            raise ConfigError(f"{label} has no metric {by!r}; {nearest(wanted, known)}"
+                              f"by is one of {', '.join(f'validation {name}' for name in known)}")
+    with held(folder):
+        return _compare(descriptions, seeds, folder, grid or {}, by, tuning_seeds, jobs, told)
+
+
+def _compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mapping[str, Sequence[Any]], by: str, tuning_seeds: int,
+             jobs: int | None, told: Told | None) -> list[Entry]:
+    tried = _tune(descriptions, grid, by, range(TUNING, TUNING + tuning_seeds), folder, jobs, told)
     wanted = best(tried, ["label"], by, larger_is_better(by)) if tried else {}
     todo, digests = [], _digests(descriptions)
     for label, tree in descriptions.items():
@@ -89,11 +99,9 @@ def _tune(descriptions: dict[str, Tree], grid: Mapping[str, Sequence[Any]], by: 
             for label, tree in descriptions.items() for values in combinations for seed in seeds]
     done = study(_try, todo, folder / "tuning.jsonl", jobs, told)
     for label in descriptions:
-        own = [result for trial, result in done if trial["label"] == label]
-        if all(by not in result for result in own):
-            known = sorted({name for result in own for name in result if name.startswith("validation ")})
-            raise ConfigError(f"no run of {label} gave {by!r}; its metrics of the validation rows are "
-                              f"{', '.join(known) or 'none: every run diverged'}")
+        if all(by not in result for trial, result in done if trial["label"] == label):
+            raise ConfigError(f"no setting of the grid gave {label} a {by!r}: every run diverged, or its validation rows lack a class; "
+                              "take a grid of smaller steps, or another metric")
     # for `best`: what belongs to one choice is its label and values
     return [({name: trial[name] for name in ("label", "values", "seed")}, result) for trial, result in done]
 
@@ -127,13 +135,18 @@ def _digest(data: DataPart) -> str:
 def _there(trial: Trial) -> bool:
     """Whether the trial's folder holds its run, to the end."""
     folder = Path(trial["folder"])
-    return _mark(folder) == trial and (folder / "about.json").exists()
+    return _mark(folder) == trial and _json(folder / "about.json") is not None
 
 
 def _mark(folder: Path) -> Any:
-    """The trial that a folder is of; None where it is of none, or was cut off while it was named."""
+    """The trial that a folder is of; None where it is of none."""
+    return _json(folder / "trial.json")
+
+
+def _json(path: Path) -> Any:
+    """What a file holds; None where it is not there, or not whole."""
     try:
-        return json.loads((folder / "trial.json").read_text())
+        return json.loads(path.read_text())
     except (OSError, ValueError):
         return None
 
@@ -145,24 +158,23 @@ def _mean(results: Sequence[Result], metric: str) -> float | None:
 
 def _try(trial: Trial) -> Result:
     """One set of values: its last scores."""
-    try:
-        result = _whole(assemble(parse(trial["tree"])).run(None, trial["label"]))
-    except NonFinite:  # in the warm-up
-        return {}
+    result = _whole(assemble(parse(trial["tree"])).run(None, trial["label"]))
     return {} if result.reason == "diverged" else _finite(result.history[-1])
 
 
 def _train(trial: Trial) -> Result:
     """One run into its folder; a folder of another trial makes way, one that was cut off goes on."""
     folder = Path(trial["folder"])
-    if folder.exists() and _mark(folder) != trial:
-        if not (folder / "trial.json").exists() and any(file.name != "trial.part" for file in folder.iterdir()):
-            raise ConfigError(f"{folder} holds something else than a run of a comparison; take another --out")
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "trial.json", json.dumps(trial))
-    about = {"tuning": trial["tuning"]} if "tuning" in trial else {}
-    result = _whole(assemble(parse(trial["tree"]), folder).run(folder, trial["label"], resume=True, about=about))
+    with held(folder):
+        if _mark(folder) != trial:
+            there = [file for file in folder.iterdir() if file.name != LOCK]
+            if there and not (folder / "trial.json").exists():
+                raise ConfigError(f"{folder} holds something else than a run of a comparison; take another --out")
+            for file in there:
+                shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink()
+        write_whole(folder / "trial.json", json.dumps(trial))
+        about = {"tuning": trial["tuning"]} if "tuning" in trial else {}
+        result = _whole(assemble(parse(trial["tree"]), folder).run(folder, trial["label"], resume=True, about=about))
     return {"reason": result.reason, **_finite(result.history[-1])}
 
 

@@ -60,7 +60,7 @@ def read_tree(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]
     """The tables of a file, not yet checked."""
     path = Path(path)
     try:
-        tree = tomllib.loads(path.read_text())
+        tree = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"there is no file {path}") from None
     except OSError as error:

@@ -62,5 +62,13 @@ class CheckpointError(RookeryError):
     """A checkpoint is truncated, foreign to this run, or missing."""
 
 
+class WriteError(RookeryError):
+    """A file could not be written: the disk is full, or the folder is another run's. What was there is as it was."""
+
+
+class Diverged(RookeryError):
+    """An evaluation shows that training went wrong: a metric is not finite, or has exploded. The message names it."""
+
+
 class ConfigError(RookeryError):
     """A run's description is not right; the message names the entry."""

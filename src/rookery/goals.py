@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .data import Positives
 from .data.sets import Table
-from .errors import ConfigError
+from .errors import ConfigError, ProblemError
 from .objectives import (
     ap_surrogate,
     balanced_cross_entropy,
@@ -34,6 +34,7 @@ class Objective:
     """One way to say what is minimised."""
 
     name: ClassVar[str]
+    metrics: ClassVar[tuple[str, ...]] = ()  # what `scores` gives
 
     def problem(self, model: Model, train: Table) -> Problem:
         raise NotImplementedError
@@ -152,6 +153,7 @@ class Fair(Objective):
     """Cross-entropy with a penalty on the gaps between groups: rates of positive scores among certain rows. `groups` is a column."""
 
     name: ClassVar[str] = "fair"
+    metrics: ClassVar[tuple[str, ...]] = ("gap",)
     groups: str = "sex"
     kind: Literal["equality of opportunity", "equalised odds", "demographic parity"] = "equality of opportunity"
     rho: float = 10.0
@@ -163,8 +165,10 @@ class Fair(Objective):
                     model=model)
 
     def scores(self, output: Tensor, fields: dict[str, Tensor]) -> dict[str, float]:
-        gap = fairness_gap(output.argmax(1).numpy(), fields["labels"].numpy(), fields[self.groups].numpy(), self.kind)
-        return {"gap": gap}
+        try:
+            return {"gap": fairness_gap(output.argmax(1).numpy(), fields["labels"].numpy(), fields[self.groups].numpy(), self.kind)}
+        except ProblemError:  # a small site may hold out no row that counts
+            return {}
 
 
 @dataclass(frozen=True)

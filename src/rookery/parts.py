@@ -29,7 +29,8 @@ class DataPart:
     """[data] what to train on: a data set by `name`, or your own file or folder under `csv`, `npz` or `images`.
 
     label, site, group: columns of your own table; no `group` (the patient) has rows in both training and test part
-    keep, drop:         columns to keep as fields as well (a protected attribute), and to leave out
+    keep, drop, text:   columns to keep as fields as well (a protected attribute), to leave out, and to read as texts though they are
+                        numbers (a code); `delimiter` is what stands between the values of a csv file
     test, test_share:   a file of test rows, or the share of rows that become them; which ones depends on `split_seed` alone
     positive:           classes that become label 1, all others 0
     keep_positives, positive_share, long_tail, minority with minority_keep: make training classes rare
@@ -45,6 +46,8 @@ class DataPart:
     group: str | None = None
     keep: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+    delimiter: str = ","
     test: str | None = None
     test_share: float | None = None
     split_seed: int = 0
@@ -63,11 +66,14 @@ class DataPart:
             raise ConfigError(f"give one of name, csv, npz and images; got {', '.join(sources) or 'none of them'}")
         if self.csv is not None and self.label is None:
             raise ConfigError("csv needs label = \"the column to predict\"")
-        own = [k for k in ("label", "site", "group", "test", "keep", "drop") if getattr(self, k)]
+        own = [k for k in ("label", "site", "group", "test", "keep", "drop", "text") if getattr(self, k)]
         if own and self.csv is None and self.npz is None:
             raise ConfigError(f"{own[0]} names a column or file of your own table; it goes with csv or npz")
-        if (self.keep or self.drop) and self.csv is None:
-            raise ConfigError("keep and drop name columns of a csv file; an npz file has the arrays you put into it")
+        if (self.keep or self.drop or self.text or self.delimiter != ",") and self.csv is None:
+            raise ConfigError("keep, drop and text name columns of a csv file, and delimiter is of one; an npz file has the arrays you put "
+                              "into it")
+        if len(self.delimiter) != 1:
+            raise ConfigError(f"delimiter is the one character between the values of a csv file; got {self.delimiter!r}")
         if self.size is not None and self.images is None:
             raise ConfigError("size is the height and width that pictures are brought to; it goes with images")
         thinned = [k for k in ("keep_positives", "positive_share", "long_tail", "minority") if getattr(self, k)]
@@ -88,7 +94,9 @@ class DataPart:
             raise ConfigError(f"{self.source!r} has several labels a row; a run from a file needs one")
         classes, number = train.fields["labels"].numpy(), len(train.classes)
         if number < 2:
-            raise ConfigError(f"there must be two classes at least; all rows of {self.source!r} have the label {train.classes[0]!r}")
+            where = f" in the label column {self.label!r}" if self.label else " as their label"
+            raise ConfigError(f"there must be two classes at least; all rows of {self.source!r} have {train.classes[0]!r}{where}: "
+                              "name another column, or add rows of another class")
         if self.csv is not None and number > max(20, len(train) / 5):
             raise ConfigError(f"a label is one of some classes, but {self.label!r} has {number} different values in {len(train)} rows: "
                               "bin them, or name another column")
@@ -104,7 +112,8 @@ class DataPart:
         columns = {"site": self.site, "group": self.group, "test": self.test}
         if self.csv is not None:
             assert self.label is not None
-            return read_csv(self.csv, self.label, keep=self.keep, drop=self.drop, **columns, **options)  # type: ignore[arg-type]
+            return read_csv(self.csv, self.label, keep=self.keep, drop=self.drop, text=self.text, delimiter=self.delimiter,
+                            **columns, **options)  # type: ignore[arg-type]
         if self.npz is not None:
             return read_npz(self.npz, self.label or "labels", **columns, **options)  # type: ignore[arg-type]
         if self.images is not None:
@@ -256,3 +265,6 @@ class RunPart:
     def __post_init__(self) -> None:
         if self.rounds < 0 or (self.minutes is not None and self.minutes < 0):
             raise ConfigError(f"rounds and minutes must not be negative; got {self.rounds} and {self.minutes}")
+        for name in ("every", "save_every"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ConfigError(f"{name} is a number of rounds, at least 1; got {getattr(self, name)}")

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from . import checkpoint
 from .algorithms.base import Algorithm
-from .errors import AlgorithmError, CheckpointError, NonFinite
+from .errors import AlgorithmError, CheckpointError, Diverged, NonFinite
 from .fed import Federation
+from .files import held
+from .keeper import Keeper
 from .ledger import Line
 
 Metrics = dict[str, float]
 Reason = Literal["rounds", "minutes", "early stop", "diverged", "interrupted"]
-CHECKPOINT = "state.ckpt"
+COUNTS = ("round", "exchanges", "bytes", "samples", "seconds")  # of training so far: the axes of a row, not its metrics
 SHARE = 0.1  # of a run's time that evaluation may take, where nobody says how often to evaluate
+EXPLODED = 1e3  # a loss that is so many times the one that the run began with has diverged, finite or not
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ Callback = Callable[[Metrics], None]
 def run(algorithm: Algorithm, fed: Federation, state: Any, rounds: int, evaluate: Callable[[Any], Metrics] | None = None,
         every: int | None = None, *, folder: Path | str | None = None, resume: bool = False, save_every: int | None = None,
         minutes: float | None = None, stop: EarlyStop | None = None, callbacks: Sequence[Callback] = (),
-        output: Literal["last", "uniform"] = "last", before: int = 0, spent: float = 0.0) -> Run:
+        output: Literal["last", "uniform"] = "last", before: int = 0, spent: float = 0.0, loss: str | None = None,
+        first: float | None = None) -> Run:
     """Run up to `rounds` rounds from `state`; evaluate before the first, after every `every`-th and after the last.
 
     every:      None chooses so that evaluation takes about a tenth of the time, once, from the first round and evaluation
@@ -88,69 +89,73 @@ def run(algorithm: Algorithm, fed: Federation, state: Any, rounds: int, evaluate
                 steps, t drawn uniformly before the run; within a round that takes one extra average, booked under the phase `output`.
                 Where an algorithm's x is not such a mean, or its local work is in epochs, t counts rounds
     before, spent: rounds made already, by a warm-up, and their seconds; rows of history count from there
+    loss:       the metric that tells whether training explodes; `first` is its value at the beginning (default: in the first row)
 
     A row has the metrics with the round, and the exchanges, bytes, samples and seconds of training alone so far. Evaluation is booked
-    under its own phase and does not change the training. A client's non-finite upload ends the run as "diverged", with the last
-    good state; Ctrl-C ends it after the round as "interrupted".
+    under its own phase and does not change the training. Ctrl-C ends the run after the round as "interrupted". It ends as "diverged",
+    with the reason in words, where
+
+    - a client's upload is not finite: the state is that before the round;
+    - the evaluation raises `Diverged`, or the metric `loss` is not finite or more than 1 000 times the larger of 1 and `first`: the
+      state has the x of the last good evaluation, no row is written, and the folder's checkpoint stays as it was.
     """
     if rounds < 0 or (every is not None and every < 1) or (save_every is not None and save_every < 1):
         raise AlgorithmError(f"rounds must not be negative, every and save_every at least 1; got {rounds}, {every} and {save_every}")
     result = Run(state, every=every, seconds=spent)
-    keeper = None if folder is None else _Keeper(Path(folder), algorithm, fed)
-    if resume:
-        if keeper is None:
-            raise CheckpointError("resume needs the folder of the run: run(..., folder=..., resume=True)")
-        keeper.resume(result, rounds if output == "uniform" else None)
-    elif keeper is not None:
-        keeper.begin()
-    loop = _Loop(algorithm, fed, result, evaluate, callbacks, keeper, before)
-    chosen = _Uniform(algorithm, fed, rounds) if output == "uniform" else None
-    start = time.perf_counter()
-    with _interrupts() as interrupted:
-        if not result.history and result.rounds == 0:
-            loop.evaluate()
-        while result.rounds < rounds:
-            if minutes is not None and time.perf_counter() - start >= 60 * minutes:
-                result.reason = "minutes"
-                break
-            try:
+    if resume and folder is None:
+        raise CheckpointError("resume needs the folder of the run: run(..., folder=..., resume=True)")
+    with nullcontext() if folder is None else held(Path(folder)), _interrupts() as interrupted:
+        keeper = None if folder is None else Keeper(Path(folder), algorithm, fed)
+        if keeper is not None and resume:
+            keeper.resume(result, rounds if output == "uniform" else None)
+        elif keeper is not None:
+            keeper.begin()
+        loop = _Loop(algorithm, fed, result, evaluate, callbacks, keeper, before, loss, first)
+        chosen = _Uniform(algorithm, fed, rounds) if output == "uniform" else None
+        start = time.perf_counter()
+        try:
+            if not result.history and result.rounds == 0:
+                loop.evaluate()
+            while result.rounds < rounds:
+                if interrupted:
+                    result.reason = "interrupted"
+                    break
+                if minutes is not None and time.perf_counter() - start >= 60 * minutes:
+                    result.reason = "minutes"
+                    break
                 if chosen is not None and chosen.round == result.rounds:
                     result.output = chosen.iterate(result.state)
                     if keeper is not None:
                         keeper.keep(result.output)
                 loop.round()
-            except NonFinite as error:
-                result.reason, result.trouble = "diverged", str(error)
-                break
-            last = result.rounds == rounds
-            if evaluate is not None and (last or result.rounds % loop.interval() == 0):
-                loop.evaluate()
-                if stop is not None and stop.reached(result.history):
-                    result.reason = "early stop"
-                    break
-            if keeper is not None and not last and result.rounds % (save_every or loop.interval()) == 0:
-                keeper.save(result, rounds)
-            if interrupted:
-                result.reason = "interrupted"
-                break
-    if keeper is not None:
-        keeper.save(result, rounds)
+                last = result.rounds == rounds
+                if evaluate is not None and (last or result.rounds % loop.interval() == 0):
+                    loop.evaluate()
+                    if stop is not None and stop.reached(result.history):
+                        result.reason = "early stop"
+                        break
+                if keeper is not None and not last and result.rounds % (save_every or loop.interval()) == 0:
+                    keeper.save(result, rounds)
+        except NonFinite as error:
+            result.reason, result.trouble = "diverged", f"in round {before + result.rounds + 1}, {error}"
+        except Diverged as error:
+            result.reason, result.trouble = "diverged", str(error)
+            if loop.good is not None:
+                result.state = result.state._replace(x=loop.good)
+            return result
+        if keeper is not None:
+            keeper.save(result, rounds)
     return result
-
-
-def refuse_taken(folder: Path) -> None:
-    """A folder that holds a run already is for resuming only."""
-    if (folder / CHECKPOINT).exists():
-        raise CheckpointError(f"{folder} holds a run already; go on with it (resume=True, --resume) or take another folder")
 
 
 class _Loop:
     """One round and one evaluation at a time, with their clocks."""
 
     def __init__(self, algorithm: Algorithm, fed: Federation, result: Run, evaluate: Callable[[Any], Metrics] | None,
-                 callbacks: Sequence[Callback], keeper: _Keeper | None, before: int) -> None:
+                 callbacks: Sequence[Callback], keeper: Keeper | None, before: int, loss: str | None, first: float | None) -> None:
         self.algorithm, self.fed, self.result, self._evaluate = algorithm, fed, result, evaluate
-        self.callbacks, self.keeper, self.before = callbacks, keeper, before
+        self.callbacks, self.keeper, self.before, self.loss, self.first = callbacks, keeper, before, loss, first
+        self.good: Tensor | None = None  # x at the last good evaluation
         self.of_round = self.of_evaluation = 0.0
 
     def round(self) -> None:
@@ -175,8 +180,13 @@ class _Loop:
         if self._evaluate is None:
             return
         start = time.perf_counter()
-        with self.fed.phase("evaluation"):
-            metrics = {name: float(value) for name, value in self._evaluate(self.result.state).items()}
+        try:
+            with self.fed.phase("evaluation"):
+                metrics = {name: float(value) for name, value in self._evaluate(self.result.state).items()}
+            self._refuse_exploded(metrics)
+        except (Diverged, NonFinite) as error:
+            raise Diverged(f"in the evaluation after round {self.before + self.result.rounds}, {error}") from None
+        self.good = getattr(self.result.state, "x", None)
         self.of_evaluation = time.perf_counter() - start
         account = self.fed.ledger["train"]
         row: Metrics = {"round": self.before + self.result.rounds, "exchanges": account.exchanges,
@@ -185,6 +195,15 @@ class _Loop:
         self.result.history.append(row)
         for callback in ((self.keeper.write, *self.callbacks) if self.keeper else self.callbacks):
             callback(row)
+
+
+    def _refuse_exploded(self, metrics: Metrics) -> None:
+        if self.loss is None or self.loss not in metrics:
+            return
+        value, rows = metrics[self.loss], self.result.history
+        first = self.first if self.first is not None else rows[0].get(self.loss, value) if rows else value
+        if not math.isfinite(value) or value > EXPLODED * max(1.0, first):
+            raise Diverged(f"the {self.loss} is {value:.6g}, where the run began at {first:.6g}: lower the learning rate")
 
 
 class _Uniform:
@@ -209,55 +228,6 @@ class _Uniform:
                 state = replace(self.algorithm, local_steps=self.step).round(self.fed, state)  # type: ignore[type-var]
         x: Tensor = state.x
         return x.clone()
-
-
-class _Keeper:
-    """A run's folder: the history as it grows, and the last checkpoint, which holds the history too."""
-
-    def __init__(self, folder: Path, algorithm: Algorithm, fed: Federation) -> None:
-        self.folder, self.algorithm, self.fed = folder, algorithm, fed
-        self.history, self.checkpoint, self.output = folder / "history.jsonl", folder / CHECKPOINT, folder / "output.safetensors"
-
-    def begin(self) -> None:
-        refuse_taken(self.folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.history.write_text("")
-        self.output.unlink(missing_ok=True)
-
-    def keep(self, output: Tensor) -> None:
-        aside = self.output.with_suffix(".part")
-        save_file({"x": output}, aside)
-        aside.replace(self.output)
-
-    def write(self, row: Metrics) -> None:
-        with self.history.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-
-    def save(self, result: Run, planned: int) -> None:
-        extra = {"rounds": result.rounds, "seconds": result.seconds, "every": result.every, "history": result.history, "planned": planned,
-                 "traffic": [asdict(line) for line in result.traffic]}
-        checkpoint.save(self.checkpoint, self.algorithm, self.fed, result.state, extra)
-
-    def resume(self, result: Run, planned: int | None) -> None:
-        """Go on from the checkpoint; rows of history beyond it are of rounds that will be run again.
-
-        `planned` is the number of rounds that a uniform iterate is drawn from: it cannot change on the way.
-        """
-        if not self.checkpoint.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self.history.write_text("")
-            return
-        result.state = checkpoint.load(self.checkpoint, self.algorithm, self.fed)
-        extra = checkpoint.extra(self.checkpoint)
-        if planned is not None and planned != extra["planned"]:
-            raise CheckpointError(f"the uniform iterate of {self.folder} is drawn from {extra['planned']} rounds, and they cannot become "
-                                  f"{planned}; resume with that number, or begin anew in another folder")
-        result.traffic = [Line(**line) for line in extra["traffic"]]
-        result.rounds, result.seconds, result.history = extra["rounds"], extra["seconds"], extra["history"]
-        result.every = result.every if result.every is not None else extra["every"]
-        if self.output.exists():
-            result.output = load_file(self.output)["x"]
-        checkpoint.write_whole(self.history, "".join(json.dumps(row) + "\n" for row in result.history))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import math
 import multiprocessing
 import os
 import platform
+import shlex
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ import torch
 from scipy import stats
 
 from .errors import RookeryError
+from .files import append, write_whole
 
 Trial = dict[str, Any]
 Result = dict[str, Any]
@@ -61,14 +63,12 @@ def study(work: Callable[[Trial], Result], todo: Sequence[Trial], store: Path | 
     if told is not None:
         told(len(wanted) - number, len(wanted))
     jobs = max(1, min(jobs or os.cpu_count() or 1, number))
-    with store.open("a") as file:
-        for trial, result in ((t, work(t)) for t in left) if jobs == 1 else _together(work, left, jobs):
-            known[_key(trial)] = result
-            file.write(json.dumps({"trial": trial, "result": result}) + "\n")
-            file.flush()
-            number -= 1
-            if told is not None:
-                told(len(wanted) - number, len(wanted))
+    for trial, result in ((t, work(t)) for t in left) if jobs == 1 else _together(work, left, jobs):
+        known[_key(trial)] = result
+        append(store, json.dumps({"trial": trial, "result": result}))
+        number -= 1
+        if told is not None:
+            told(len(wanted) - number, len(wanted))
     return [(trial, known[_key(trial)]) for trial in todo]
 
 
@@ -103,7 +103,7 @@ def _read(store: Path) -> dict[str, Result]:
     text = store.read_text()
     whole = text[: text.rfind("\n") + 1]
     if whole != text:
-        store.write_text(whole)
+        write_whole(store, whole)
     try:
         return {_key(entry["trial"]): entry["result"] for entry in map(json.loads, whole.splitlines())}
     except (ValueError, KeyError, TypeError):
@@ -220,7 +220,7 @@ def announce(number: int, of: int) -> None:
 
 def record(path: Path | str, table: Sequence[dict[str, Any]], minutes: float, command: str | None = None) -> None:
     """Write what a study came to, with what is needed to repeat it."""
-    about = {"command": command or " ".join(["python", *sys.argv]), "commit": commit(), "date": date.today().isoformat(),
+    about = {"command": command or invocation(), "commit": commit(), "date": date.today().isoformat(),
              "machine": machine(), "minutes": round(minutes, 1), "rows": list(table)}
     Path(path).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n")
 
@@ -232,6 +232,12 @@ def commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return told.stdout.strip()
+
+
+def invocation() -> str:
+    """The command of this process, quoted so that it can be pasted."""
+    own = Path(sys.argv[0]).name in ("rookery", "cli.py")
+    return shlex.join(["rookery", *sys.argv[1:]] if own else ["python", *sys.argv])
 
 
 def machine() -> str:

@@ -76,7 +76,8 @@ def tuning(found: Sequence[Method]) -> str:
 def repeat(found: Sequence[Method]) -> str:
     content = ""
     for method in found:
-        commands = "\n".join(record.about["command"] for record in method.records if record.about.get("command"))
+        # the seeds of a comparison are of one command
+        commands = "\n".join(dict.fromkeys(record.about["command"] for record in method.records if record.about.get("command")))
         configs = [record.about["config"] for record in method.records if record.about.get("config")]
         if commands:
             content += f"<h3>{name(method)}</h3><pre>{escape(commands)}</pre>"

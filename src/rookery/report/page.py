@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from ..files import write_whole
 from .chart import Line, chart
 from .details import network, repeat, tuning
 from .numbers import Method, Stat, curve, direction, methods, metrics, ranking, stat
@@ -32,7 +33,7 @@ def write(records: Sequence[Record], path: Path | str, title: str = "Report of r
             f'<p class="intro">{escape(intro or _intro(found))}</p>{body}</main></body></html>\n')
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(page.encode("utf-8", "replace"))  # a text from JSON may hold half a character
+    write_whole(path, page.encode("utf-8", "replace"))  # a text from JSON may hold half a character
     return path
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import RookeryError
+from ..files import in_use
 
 COUNTS = ("round", "exchanges", "bytes", "samples", "seconds")  # of training so far: the axes, not the metrics
 _NUMBER, _MAYBE, _TEXT = (int, float), (int, float, NoneType), (str, NoneType)
@@ -66,13 +67,17 @@ def load(folder: Path | str) -> Record:
     folder = Path(folder)
     if not folder.is_dir():
         raise ReportError(f"a report is made from folders of runs, as `rookery run` leaves them; {folder} is not a folder")
+    if in_use(folder):
+        raise ReportError(f"a report is made of runs that have ended; {folder} is in use: a run is under way in it. Wait for its end")
     history = tuple(_row(folder / "history.jsonl", number, line)
                     for number, line in enumerate(_text(folder / "history.jsonl").splitlines(), 1) if line.strip())
     if not history:
-        raise ReportError(f"{folder / 'history.jsonl'} must hold a line per evaluation and holds none; run with an evaluation")
+        raise ReportError(f"{folder / 'history.jsonl'} must hold a line per evaluation and holds none; rookery run … --resume writes "
+                          "it anew from the checkpoint")
     about = _parse(folder / "about.json", _text(folder / "about.json"))
     if not isinstance(about, dict) or "label" not in about:
-        raise ReportError(f"{folder / 'about.json'} must be an object with \"label\", the method's name; it has none: run again, or add it")
+        raise ReportError(f"{folder / 'about.json'} must be an object with \"label\", the method's name; it has none: "
+                          "rookery run … --resume writes it anew, or add it")
     about = {key: value for key, value in about.items() if value is not None or key not in _OPTIONAL}
     for key, shape in _SHAPES.items():
         if key in about and (complaint := _complaint(about[key], shape, key)):
@@ -93,7 +98,8 @@ def _parse(path: Path, text: str, where: str = "") -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ReportError(f"{path}{where} is not JSON ({error}); it may have been cut off: run again, or leave the run out") from error
+        raise ReportError(f"{path}{where} is not JSON ({error}); it may have been cut off: rookery run … --resume writes it anew, "
+                          "or leave the run out") from error
 
 
 def _row(path: Path, number: int, line: str) -> dict[str, float]:

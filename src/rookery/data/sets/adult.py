@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..folder import fetch
 from .base import Table
-from .table import read_columns, tables
+from .table import read_sheet, tables
 
 URL = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
 FILES = {"adult.data": "5d7c39d7b8804f071cdd1f2a7c460872", "adult.test": "35238206dfdf7f1fe215bbb874adecdc"}
@@ -19,6 +19,6 @@ def adult() -> tuple[Table, Table]:
     well as inputs.
     """
     # the test file begins with a line about cross validation, after a bar, and its labels end with a full stop
-    train, test = (read_columns(fetch(f"adult/{name}", URL + name, checksum), COLUMNS, comment="|") for name, checksum in FILES.items())
-    test["income"] = [value.removesuffix(".") for value in test["income"]]
+    train, test = (read_sheet(fetch(f"adult/{name}", URL + name, checksum), COLUMNS, comment="|") for name, checksum in FILES.items())
+    test.columns["income"] = [value.removesuffix(".") for value in test.columns["income"]]
     return tables("adult", train, test, "income", keep=("sex", "race"))

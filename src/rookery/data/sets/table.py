@@ -17,7 +17,7 @@ from ...errors import DataError
 from ..folder import locate
 from ..split import split
 from .base import Table, arrays, numbers, pixels
-from .encode import MISSING, Columns, Encoder, codes
+from .encode import MISSING, Encoder, Sheet, codes, whole
 
 
 def read_csv(path: str | Path, label: str | int, *, test: str | Path | None = None, test_share: float = 0.25, seed: int = 0,
@@ -32,21 +32,23 @@ def read_csv(path: str | Path, label: str | int, *, test: str | Path | None = No
     Without a header line (`header=False`) columns are called "0", "1", …, and a label of −1 is the last; `header` may list the names.
     Lines that begin with `comment` are skipped; a delimiter of " " stands for any number of spaces.
     """
-    first = read_columns(locate(path), header, delimiter, comment)
-    if isinstance(label, int) and not -len(first) <= label < len(first):
-        raise DataError(f"{Path(path).name} has {len(first)} columns, so the label cannot be column {label}; write -1 for the last one")
-    name = label if isinstance(label, str) else list(first)[label]
+    first = read_sheet(locate(path), header, delimiter, comment)
+    if isinstance(label, int) and not -len(first.columns) <= label < len(first.columns):
+        raise DataError(f"{first.file} has {len(first.columns)} columns, so the label cannot be column {label}; write -1 for the last one")
+    name = label if isinstance(label, str) else list(first.columns)[label]
     if test is not None:
-        second = read_columns(locate(test), header, delimiter, comment)
+        second = read_sheet(locate(test), header, delimiter, comment)
     else:
-        for wanted in (name, *([] if group is None else [group])):
-            _demand(first, wanted, Path(path).name)
-        parts = split(first[name], test_share, seed=seed, groups=None if group is None else first[group])
-        first, second = ({column: [values[row] for row in rows] for column, values in first.items()} for rows in (parts.train, parts.test))
+        for field, wanted in (("label", name), *([] if group is None else [("group", group)])):
+            _demand(first, wanted)
+            _complete(first, wanted, field)
+        owners = None if group is None else first.columns[group]
+        parts = split(whole(first.columns[name]), test_share, seed=seed, groups=owners)
+        first, second = first.take(parts.train), first.take(parts.test)
     return tables(Path(path).stem, first, second, name, site=site, group=group, keep=keep, drop=drop, text=text)
 
 
-def read_columns(path: Path, header: bool | Sequence[str] = True, delimiter: str = ",", comment: str | None = None) -> Columns:
+def read_sheet(path: Path, header: bool | Sequence[str] = True, delimiter: str = ",", comment: str | None = None) -> Sheet:
     """The columns of a CSV file as texts without the spaces and quotes around them."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
@@ -60,53 +62,69 @@ def read_columns(path: Path, header: bool | Sequence[str] = True, delimiter: str
     twice = [name for i, name in enumerate(names) if name in names[:i]]
     if twice:
         raise DataError(f"the columns of {path.name} must have different names, but {twice[0]!r} stands twice; rename one")
-    for number, row in rows:
+    if header is True and len(names) == 1 and (other := next((mark for mark in ";\t|" if mark in names[0]), None)):
+        raise DataError(f"the values of {path.name} must be separated by {delimiter!r}, but its first line has none and is full of "
+                        f"{other!r}; save it with commas, or read it with delimiter={other!r}")
+    for line, row in rows:
         if len(row) != len(names):
-            raise DataError(f"every line of {path.name} must have {len(names)} values, but line {number} has {len(row)}")
-    return {name: list(values) for name, values in zip(names, zip(*(row for _, row in rows), strict=True), strict=True)}
+            raise DataError(f"every line of {path.name} must have {len(names)} values, but line {line} has {len(row)}")
+    columns = {name: list(values) for name, values in zip(names, zip(*(row for _, row in rows), strict=True), strict=True)}
+    return Sheet(columns, path.name, [line for line, _ in rows])
 
 
 def _rows(stream: Any, delimiter: str, comment: str | None) -> Iterator[tuple[int, list[str]]]:
+    """Rows with the line on which each begins: a text in quotes may go over several lines."""
     lines = ("\n" if comment and line.startswith(comment) else line for line in stream)
-    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+    reader, before = csv.reader(lines, delimiter=delimiter, skipinitialspace=True), 0
     for row in reader:
-        yield reader.line_num, ([cell for cell in row if cell] if delimiter == " " else row if any(row) else [])
+        yield before + 1, ([cell for cell in row if cell] if delimiter == " " else row if any(row) else [])
+        before = reader.line_num
 
 
-def tables(name: str, train: Columns, test: Columns, label: str, *, site: str | None = None, group: str | None = None,
+def tables(name: str, train: Sheet, test: Sheet, label: str, *, site: str | None = None, group: str | None = None,
            keep: Collection[str] = (), drop: Collection[str] = (), text: Collection[str] = ()) -> tuple[Table, Table]:
-    """Two sets of columns as tables, encoded alike."""
-    special = {"site": site, "group": group}
-    for wanted in (label, *(column for column in special.values() if column is not None), *keep, *drop, *text):
-        _demand(train, wanted, name)
-    if list(test) != list(train):
-        raise DataError(f"the test columns of {name} must be those of the training rows, {list(train)}, but are {list(test)}")
+    """Two sheets as tables, encoded alike."""
+    special = {field: column for field, column in (("site", site), ("group", group)) if column is not None}
+    for wanted in (label, *special.values(), *keep, *drop, *text):
+        _demand(train, wanted)
+    if list(test.columns) != list(train.columns):
+        raise DataError(f"the test columns of {test.file} must be those of the training rows, {list(train.columns)}, but are "
+                        f"{list(test.columns)}")
     clash = {"inputs", "labels", "site", "group", "index", "key", "inner", "fields"} & set(keep)
     if clash:
         raise DataError(f"the column {sorted(clash)[0]!r} cannot be kept under its name, which tables use themselves; rename it")
-    outside = {label, *drop, *(column for column in special.values() if column is not None)}
-    inputs = [column for column in train if column not in outside]
-    encoder = Encoder.fit({column: train[column] for column in inputs}, text)
+    outside = {label, *drop, *special.values()}
+    encoder = Encoder.fit(train, [column for column in train.columns if column not in outside], text)
     fields: list[dict[str, Tensor]] = [{"inputs": torch.from_numpy(encoder(part))} for part in (train, test)]
     names = {"inputs": encoder.names}
-    known = {"labels": label, **{field: column for field, column in special.items() if column is not None}, **{c: c for c in keep}}
-    for field, column in known.items():
-        for part in (train, test):
-            empty = [row for row, value in enumerate(part[column]) if value in MISSING]
-            if empty and field not in keep:
-                raise DataError(f"every row of {name} needs a value in the {field.removesuffix('s')} column {column!r}, but row {empty[0]} "
-                                "has none; drop these rows or fill them in")
-        names[field], found = codes(train[column], test[column])
+    for field, column in {"labels": label, **special, **{c: c for c in keep}}.items():
+        if field not in keep:
+            for part in (train, test):
+                _complete(part, column, field.removesuffix("s"))
+        values = [part.columns[column] for part in (train, test)]
+        if field == "labels":
+            both = whole(values[0] + values[1])
+            values = [both[: len(values[0])], both[len(values[0]):]]
+        names[field], found = codes(*values)
         for own, places in zip(fields, found, strict=True):
             own[field] = numbers(places)
     classes = names.pop("labels")
     return Table(fields[0], classes, name, names), Table(fields[1], classes, name, names)
 
 
-def _demand(columns: Columns, wanted: str, where: str) -> None:
-    if wanted not in columns:
-        near = difflib.get_close_matches(wanted, columns, 1)
-        raise DataError(f"{where} has no column {wanted!r}; {f'did you mean {near[0]!r}?' if near else f'it has {list(columns)}'}")
+def _demand(sheet: Sheet, wanted: str) -> None:
+    if wanted not in sheet.columns:
+        near = difflib.get_close_matches(wanted, sheet.columns, 1)
+        known = f"did you mean {near[0]!r}?" if near else f"it has {list(sheet.columns)}"
+        raise DataError(f"{sheet.file} has no column {wanted!r}; {known}")
+
+
+def _complete(sheet: Sheet, column: str, field: str) -> None:
+    for line, value in zip(sheet.lines, sheet.columns[column], strict=True):
+        if value in MISSING:
+            what = f"has {value!r}, which stands for a missing one" if value else "has none"
+            raise DataError(f"every row of {sheet.file} needs a value in the {field} column {column!r}, but line {line} {what}; "
+                            "drop these rows or fill them in")
 
 
 def read_npz(path: str | Path, label: str = "labels", inputs: str = "inputs", *, test: str | Path | None = None,
@@ -127,13 +145,13 @@ def read_npz(path: str | Path, label: str = "labels", inputs: str = "inputs", *,
     else:
         parts = split(first[label], test_share, seed=seed, groups=None if group is None else first[group])
         first, second = ({name: array[rows] for name, array in first.items()} for rows in (parts.train, parts.test))
-    fields = [{"inputs": _inputs(part[inputs])} for part in (first, second)]
+    fields = [{"inputs": torch.from_numpy(part[inputs])} for part in (first, second)]
     names: dict[str, tuple[str, ...]] = {}
     called = {label: "labels", site: "site", group: "group"}
     for name in first:
         if name != inputs and first[name].ndim == 1:
             field = called.get(name, name)
-            names[field], found = codes(first[name].astype(str).tolist(), second[name].astype(str).tolist())
+            names[field], found = codes(*(_texts(part[name]) for part in (first, second)))
             for own, places in zip(fields, found, strict=True):
                 own[field] = numbers(places)
     classes = names.pop("labels")
@@ -149,14 +167,31 @@ def _arrays(path: Path, label: str, inputs: str) -> dict[str, NDArray[Any]]:
         if array.ndim == 0 or len(array) != len(found[label]) or len(array) == 0:
             raise DataError(f"every array of {path.name} must have one entry a row, at least one: {label!r} has shape "
                             f"{found[label].shape}, {name!r} has {array.shape}")
-    if found[label].ndim != 1 or (found[label].dtype.kind == "f" and (found[label] != np.floor(found[label])).any()):
-        raise DataError(f"labels must be whole numbers or texts, one a row, but {label!r} of {path.name} is not; round or bin it first")
+    labels = found[label]
+    if labels.ndim != 1:
+        raise DataError(f"labels must be whole numbers or texts, one a row, but {label!r} of {path.name} has shape {labels.shape}")
+    if labels.dtype.kind == "f" and len(odd := np.flatnonzero(~(np.isfinite(labels) & (labels == np.floor(labels))))):
+        raise DataError(f"labels must be whole numbers or texts, one a row, but {label}[{odd[0]}] of {path.name} is {labels[odd[0]]}; "
+                        "round or bin them, or drop these rows, first")
+    found[inputs] = _inputs(found[inputs], f"{inputs}{{}} of {path.name}")
     return found
 
 
-def _inputs(array: NDArray[Any]) -> Tensor:
+def _texts(array: NDArray[Any]) -> list[str]:
+    """The values by name; whole numbers are the same with and without a point."""
+    floats = array.dtype.kind == "f" and bool((np.abs(array) < 2**53).all()) and bool((array == np.floor(array)).all())
+    return [str(value) for value in (array.astype(np.int64) if floats else array).tolist()]
+
+
+def _inputs(array: NDArray[Any], where: str) -> NDArray[np.float32]:
     if array.dtype == np.uint8 and array.ndim in (3, 4):
-        return pixels(array[:, None] if array.ndim == 3 else array.transpose(0, 3, 1, 2))
+        return pixels(array[:, None] if array.ndim == 3 else array.transpose(0, 3, 1, 2)).numpy()
     if array.dtype.kind not in "fiub":
         raise DataError(f"inputs must be numbers, but are {array.dtype}; a table with texts is better kept as CSV")
-    return torch.from_numpy(array.astype(np.float32))
+    with np.errstate(over="ignore"):
+        found = array.astype(np.float32)
+    bad = np.argwhere(~np.isfinite(found))
+    if len(bad):
+        raise DataError(f"inputs must be finite, as 32-bit numbers too, but {where.format(bad[0].tolist())} is {array[tuple(bad[0])]}; "
+                        "drop these rows or fill them in")
+    return found
