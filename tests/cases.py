@@ -151,7 +151,7 @@ CASES = [
     Case("MBSGD", lambda lr, q, b: MBSGD(lr, b), known.compositional, lambda d, _, q: (1, d, d), astray=1, biased=True),
     Case("Unconstrained", lambda lr, q, b: Unconstrained(lr, b), compositional.only_h, lambda d, _, q: (1, d, d)),
     Case("FastDRO", lambda lr, q, b: FastDRO(lr, b), compositional.robust,
-         lambda d, _, q: (11 + 2, 2 + 11 * 2 * 31 + d + 1, d + 11 * 2 + 4), biased=True),
+         lambda d, _, q: (11 + 2, 2 + 11 * 2 * 30 + d + 1, d + 11 * 2 + 4), biased=True),
     Case("ComFedL", lambda lr, q, b: ComFedL(lr, q, b), compositional.local, lambda d, _, q: (1, d, d), biased=True),
     Case("Local-SCGD/shared", lambda lr, q, b: LocalSCGD(lr, q, b, tracking=0.5), known.compositional,
          lambda d, dy, q: (1, d + dy, d + dy), astray=1, biased=True),

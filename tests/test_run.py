@@ -247,7 +247,7 @@ def test_the_uniform_output_is_the_mean_of_the_clients_points_at_its_step(algori
     # the index again, by hand: a run of whole rounds, then one round with as many local steps as are left
     third, state = start()
     with third.phase("output"):
-        whole, left = divmod(third.integer(4 * rounds), 4)
+        whole, left = divmod(1 + third.integer(4 * rounds), 4)
     for _ in range(whole):
         state = algorithm.round(third, state)
     if left:
@@ -261,6 +261,18 @@ def test_the_uniform_output_is_the_mean_of_the_clients_points_at_its_step(algori
     assert torch.equal(again.output, result.output)
 
 
+def test_the_uniform_output_is_after_one_of_the_steps_from_the_first_to_the_last() -> None:
+    algorithm, seen = FedAvg(0.1), set()
+    for seed in range(30):
+        fed = Federation(K.problem, K.data, seed=seed, engine="loop")
+        states = [algorithm.init(fed, K.x0)]
+        result = run(algorithm, fed, states[0], 3, output="uniform")
+        for _ in range(3):
+            states.append(algorithm.round(fed, states[-1]))
+        seen |= {t for t, s in enumerate(states) if result.output is not None and torch.allclose(result.output, s.x, rtol=0, atol=1e-12)}
+    assert seen == {1, 2, 3}
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_uniform_output_of_local_gradient_descent_by_hand(seed: int) -> None:
     fed, algorithm = Federation(K.problem, K.data, seed=seed), FedAvg(0.1, 4)
@@ -269,10 +281,10 @@ def test_the_uniform_output_of_local_gradient_descent_by_hand(seed: int) -> None
     for _ in range(5):
         points = [x] * len(K.data.names)
         for _ in range(4):
-            means.append(torch.stack(points).mean(0))
             for i, point in enumerate(points):
                 rows = K.data.views(i)
                 points[i] = point - 0.1 * (rows["a"].T @ (rows["a"] @ point - rows["b"]) / len(rows["b"]) + 0.5 * point)
+            means.append(torch.stack(points).mean(0))
         x = torch.stack(points).mean(0)
     assert result.output is not None
     near = [float((result.output - mean).abs().max()) for mean in means]

@@ -12,6 +12,7 @@ from .algorithms.base import Algorithm
 from .errors import AlgorithmError
 from .fed import Federation
 from .ledger import Line
+from .objectives.fastdro import WorstCase, fast_dro
 from .problem import Bilevel, Compositional, CompositionalMinimax, Conditional, Minimax, Minimization, Problem
 from .testproblems import Known
 
@@ -44,6 +45,8 @@ def small_problems(kind: type[Problem]) -> Iterator[Known]:
         Minimization: lambda sizes: known.minimization(d=D, sizes=sizes), Conditional: lambda sizes: known.conditional(d=D, sizes=sizes),
         Compositional: lambda sizes: known.compositional(d=D, dg=DY, sizes=sizes),
         Minimax: lambda sizes: known.minimax(d=D, dy=DY, sizes=sizes), Bilevel: lambda sizes: known.bilevel(d=D, dy=DY, sizes=sizes),
+        WorstCase: lambda sizes: replace(known.minimization(d=D, sizes=sizes), problem=fast_dro(
+            lambda x, b: 0.5 * (b.a @ x - b.b).square(), "cvar", 0.5)),
         CompositionalMinimax: lambda sizes: known.compositional_minimax(d=D, sizes=sizes)}
     two = makers[kind]((4, 4))
     yield two

@@ -42,14 +42,14 @@ class _Small(Federation):
     """Random numbers of the server are the largest they can be, and cohorts are counted."""
 
     random = False
-    cohorts = 0
+    drawn = 0
 
     def integer(self, bound: int) -> int:
         self.random = True
         return bound - 1
 
     def cohort(self, size: int | None = None) -> Cohort:
-        self.cohorts += 1
+        self.drawn += 1
         return super().cohort(size)
 
 
@@ -87,12 +87,12 @@ def _forecast(algorithm: Algorithm, fed: Federation, start: tuple[Tensor, ...], 
     counts, several = list[list[float]](), False
     with small.ledger.recording() as lines:
         for number in range(min(rounds, 3) + 1):
-            before, small.cohorts = small.ledger["train"].exchanges, 0
+            before, small.drawn = small.ledger["train"].exchanges, 0
             state = method.round(small, state) if number else method.init(small, *start)
             sums = [sum(line.bytes * clients(line) for line in lines if line.direction == way) for way in ("up", "down")]
             counts.append([small.ledger["train"].exchanges - before, *sums])
             # with several cohorts in a round, what a client is sent depends on whether it was in one before
-            several = several or (small.participate is not None and small.cohorts > 1)
+            several = several or (small.participate is not None and small.drawn > 1)
             lines.clear()
     total = np.sum(counts[:2], axis=0) + (np.mean(counts[2:], axis=0) * (rounds - 1) if rounds > 1 else 0)
     exchanges, up, down = (round(float(value)) for value in total)

@@ -86,7 +86,7 @@ def run(algorithm: Algorithm, fed: Federation, state: Any, rounds: int, evaluate
     stop:       early stopping
     callbacks:  called with each row of history
     output:     "uniform" keeps the iterate that the theorems speak of as well, `Run.output`: the mean of the clients' points after t
-                steps, t drawn uniformly before the run; within a round that takes one extra average, booked under the phase `output`.
+                steps, t drawn uniformly from 1 to T before the run; within a round that takes one extra average, in the phase `output`.
                 Where an algorithm's x is not such a mean, or its local work is in epochs, t counts rounds
     before, spent: rounds made already, by a warm-up, and their seconds; rows of history count from there
     loss:       the metric that tells whether training explodes; `first` is its value at the beginning (default: in the first row)
@@ -123,12 +123,12 @@ def run(algorithm: Algorithm, fed: Federation, state: Any, rounds: int, evaluate
                 if minutes is not None and time.perf_counter() - start >= 60 * minutes:
                     result.reason = "minutes"
                     break
-                if chosen is not None and chosen.round == result.rounds:
-                    result.output = chosen.iterate(result.state)
-                    if keeper is not None:
-                        keeper.keep(result.output)
+                if chosen is not None:
+                    chosen.look(result, keeper)
                 loop.round()
                 last = result.rounds == rounds
+                if chosen is not None and last:
+                    chosen.look(result, keeper)
                 if evaluate is not None and (last or result.rounds % loop.interval() == 0):
                     loop.evaluate()
                     if stop is not None and stop.reached(result.history):
@@ -207,7 +207,7 @@ class _Loop:
 
 
 class _Uniform:
-    """An iterate drawn uniformly from all steps of all rounds, before the first.
+    """An iterate after one of the steps 1 … T of all rounds, drawn uniformly before the first.
 
     Where a round is a number of local steps, the steps before the chosen one are played ahead of their round, from the same state and
     with the same samples, and averaged; that average is all it costs on the network besides what those steps exchange themselves.
@@ -219,8 +219,15 @@ class _Uniform:
         each = steps if isinstance(steps, int) and algorithm.plain_average else 1
         fed.counters["server:output"] = 0  # so that a resumed run draws the same
         with fed.phase("output"):
-            index = fed.integer(each * rounds) if rounds else 0
-        self.round, self.step = divmod(index, each)
+            step = 1 + fed.integer(each * rounds) if rounds else 0
+        self.round, self.step = divmod(step, each)
+
+    def look(self, result: Run, keeper: Keeper | None) -> None:
+        """Keep the iterate, if it is the one after the rounds made so far, or within the next."""
+        if self.round == result.rounds:
+            result.output = self.iterate(result.state)
+            if keeper is not None:
+                keeper.keep(result.output)
 
     def iterate(self, state: Any) -> Tensor:
         if self.step:

@@ -5,7 +5,7 @@ parallel: the rows that all clients draw form one batch, with one worst case. `r
     x, η, n  →  x, lr, batch (of each client)
 
 The worst-case weights of a batch follow from one threshold of the losses (`objectives.fastdro`). The clients find it together: each
-sends sums over its losses at 31 levels between two bounds, and the bounds close in by a factor of 32 with every exchange.
+sends sums over its losses at 30 levels between two bounds, and the bounds close in by a factor of 31 with every exchange.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ..fed import Cohort, Federation
     from ..tape import Clients
 
-LEVELS = 31  # between the bounds of the threshold
-SECTIONS = 11  # 32^11 = 2^55: to the last bit of a double
+LEVELS = 30  # between the bounds of the threshold
+SECTIONS = 11  # 31^11 > 2^54: to the last bit of a double
 
 
 @dataclass(frozen=True)

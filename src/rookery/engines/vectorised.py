@@ -23,6 +23,7 @@ from ..data.sampling import Draw, Request
 from ..data.store import Batch
 from ..errors import EngineError
 from ..problem import Problem
+from . import fusing
 from .base import Flush, Index, Map, PerClient, Put, Reducer, Ref, Take, Work, results, run_one
 from .local import LocalEngine
 from .tracing import Graph, Outside, Owner, trace
@@ -185,7 +186,8 @@ class Vectorised(LocalEngine):
         taus = [torch.from_numpy(times.astype(np.float64))] if plan.asks_times else []
         fewest = times.min()
         owned: tuple[int, ...] = ()
-        if 1 < fewest == times.max() and all(isinstance(a, Tensor) for a in arguments[:count]):
+        handed = [a.numel() for a in arguments[:count] if isinstance(a, Tensor)]
+        if 1 < fewest == times.max() and len(handed) == count and max(handed) >= fusing.LARGE:
             # no client waits for another with its old values: each step may overwrite what it hands on
             owned = tuple(range(len(taus), len(taus) + count))
             arguments = [*(a.clone(memory_format=torch.contiguous_format) for a in arguments[:count]), *arguments[count:]]
