@@ -181,6 +181,8 @@ class Federation(Cohort):
         if cohorts not in ("uniform", "weighted"):
             raise AlgorithmError(f'cohorts are "uniform" or "weighted"; got {cohorts!r}')
         self.cohorts = cohorts
+        if cohorts == "weighted" and participate is not None:
+            self._inclusion(participate)
         self.ledger = Ledger()
         if not 0 <= seed < 2**63:
             raise AlgorithmError(f"a seed lies between 0 and 2**63 - 1; got {seed}")
@@ -216,7 +218,7 @@ class Federation(Cohort):
         if not 1 <= size <= able:
             raise AlgorithmError(f"a cohort has between 1 and {able} clients (those with a positive weight); {size} were asked for")
         stream, even = rng.normal_stream(self._server_word()), self.cohorts == "weighted"
-        chosen = self._by_weight(size, stream) if even else stream.choice(able, size, replace=False, shuffle=False)
+        chosen = rng.systematic(self._inclusion(size), size, stream) if even else stream.choice(able, size, replace=False, shuffle=False)
         return Cohort(self, np.sort(self._canonical[chosen]), even)
 
     def put(self, state: Clients | None, cohort: Cohort, new: Clients) -> Clients:
@@ -265,16 +267,16 @@ class Federation(Cohort):
         order = np.argsort(self.data.words, kind="stable")
         return order[self.weights[order] > 0]
 
-    def _by_weight(self, size: int, stream: np.random.Generator) -> Index:
-        """Places in `_canonical` of clients drawn with probability size·p_k each."""
+    def _inclusion(self, size: int) -> Floats:
+        """The probability size·p_k of each client in `_canonical` to be in a cohort that is drawn by weight."""
         weights = self.weights[self._canonical]
-        likely = size * weights / weights.sum()
+        likely: Floats = size * weights / weights.sum()
         most = float(likely.max())
         if most > 1 + 1e-9:
             name = self.data.names[self._canonical[likely.argmax()]]
             raise AlgorithmError(f"client {name!r} has {most / size:.3g} of all weight, too much for a cohort of {size} drawn by weight; "
                                  f'draw at most {int(size / most)} clients, or write cohorts="uniform"')
-        return rng.systematic(likely, size, stream)
+        return likely
 
     def _next_call(self) -> int:
         self.counters[self.ledger.current] += 1

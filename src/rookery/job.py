@@ -211,7 +211,7 @@ def assemble(config: Config, folder: Path | None = None) -> Job:
     torch.manual_seed(seed)
     model = Model(config.model.net(tuple(train.fields["inputs"].shape[1:]), len(train.classes)))
     fed = Federation(config.objective.problem(model, train), data, engine=engine, weights=part.weigh(data),
-                     participate=part.participate, min_batch=part.min_batch, seed=seed)
+                     participate=part.participate, cohorts=part.cohorts, min_batch=part.min_batch, seed=seed)
     x0 = torch.cat([model.vector(), torch.zeros(config.objective.extra)])
     return Job(config, fed, model, x0, held, test)
 

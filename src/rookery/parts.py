@@ -200,11 +200,15 @@ class ModelPart:
 
 @dataclass(frozen=True)
 class FederationPart:
-    """[federation] how the sites work together. Weights by `positives` make every positive row count the same."""
+    """[federation] how the sites work together. Weights by `positives` make every positive row count the same.
+
+    Cohorts of `participate` sites are drawn with equal probability, or with one in proportion to the weights.
+    """
 
     engine: Literal["auto", "loop", "vectorised", "wire"] = "auto"
     weights: Literal["equal", "samples", "positives"] = "samples"
     participate: int | None = None
+    cohorts: Literal["uniform", "weighted"] = "uniform"
     min_batch: int = 1
     seed: int = 0
 
@@ -242,7 +246,7 @@ class WarmUpPart:
             return x
         # another seed than that of the run, which would draw the same rows and cohorts once more
         first = Federation(balanced_cross_entropy(model), fed.data, engine=fed.engine.name.partition(":")[0], weights="samples",
-                           participate=fed.participate, min_batch=fed.setting.min_batch, seed=fed.setting.seed + 2**32)
+                           participate=fed.participate, cohorts=fed.cohorts, min_batch=fed.setting.min_batch, seed=fed.setting.seed + 2**32)
         first.problem.prepare(first, x)
         algorithm = FedAvg(self.lr, self.local_steps, self.batch)
         state = algorithm.init(first, x)
