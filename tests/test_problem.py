@@ -179,6 +179,18 @@ def test_the_closed_forms_are_those_of_the_definition(name: str, seed: int) -> N
     assert spread.min() > 0.01  # the clients differ
 
 
+@pytest.mark.parametrize("dg", [1, 2, 3, 4])
+def test_a_composition_without_h_has_its_shortest_solution(dg: int) -> None:
+    """With fewer inner values than unknowns many x solve it, and a rounded AᵀA may or may not be invertible."""
+    k = known.compositional(dg=dg, plain=0.0)
+    assert k.gradient(k.x).norm() < 1e-10
+    A = known.client_means(k.data, lambda p: p["A"].mean(0)).numpy()
+    if dg <= 3:
+        torch.testing.assert_close(k.y, torch.ones(dg, dtype=torch.float64))  # f(z) = ½‖z − 1‖²
+    across = np.linalg.svd(A)[2][dg:]  # the directions that g does not see
+    np.testing.assert_allclose(across @ k.x.numpy(), 0, atol=1e-10)
+
+
 # population state
 
 
