@@ -148,7 +148,8 @@ def test_a_number_around_a_loss_may_change_between_rounds() -> None:
         state = algorithm.round(fed, algorithm.init(fed, k.x0))
         strength = 0.0
         ends.append(algorithm.round(fed, state).x)
-    assert torch.equal(*ends)
+    torch.testing.assert_close(*ends)  # a graph of all clients may round another way than one client after the other
+    torch.testing.assert_close(ends[0], 0.8 * k.x0)
 
 
 @pytest.mark.parametrize("engine", ["loop", "vectorised"])
