@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: setup run test slow bench docs check clean
+.PHONY: setup run test test-rounding slow bench docs check clean
 
 setup: .venv/ready
 
@@ -18,17 +18,26 @@ run: setup  ## five methods on rare digits at eight unlike sites: a table, and a
 	  --title "Rare digits at eight sites" --intro "Which of scikit-learn's digits are 5 to 9, where these are one row in ten. \
 	Eight unequal sites with unlike digits. Every method had the same rounds, rows a step, grid of step sizes and validation rows."
 
+# work stealing keeps neighbouring tests in one process, which shares their traced graphs
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal -rs
+test slow test-rounding docs: export OMP_NUM_THREADS = 1
+
 test: setup  ## minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+	$(PYTEST)
+
+# sums, products and exponentials as on an older processor: other last bits
+ROUNDING ?= ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SSE41 OPENBLAS_CORETYPE=Nehalem
+test-rounding: setup  ## the same tests where floating-point sums round differently
+	env $(ROUNDING) $(PYTEST)
 
 slow: setup  ## what takes longer
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m slow
+	$(PYTEST) -m slow
 
 bench: setup  ## ratios against plain PyTorch loops
 	$(BIN)/python benchmarks/run.py
 
 docs: setup  ## the documents' code runs as it stands
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_docs.py src
+	$(BIN)/python -m pytest -q tests/test_docs.py src
 
 check: setup  ## lint and types
 	$(BIN)/ruff check .

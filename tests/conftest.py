@@ -1,5 +1,28 @@
-"""One thread per test process: the suite runs in two processes on two cores."""
+"""One thread per test process: the suite runs in two processes on two cores. What a test sees does not depend on the tests before it."""
 
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
 import torch
+from cases import Case
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _same_draws() -> None:
+    """What a test draws without a generator of its own does not depend on which tests its process ran before."""
+    torch.manual_seed(0)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A case's laws together, so that the process that has traced its graphs is the one that replays them."""
+    places: dict[tuple[Any, ...], int] = {}
+
+    def place(item: pytest.Item) -> int:
+        case = item.callspec.params.get("case") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else None
+        return places.setdefault((item.path, case.name if isinstance(case, Case) else None), len(places))
+
+    items.sort(key=place)

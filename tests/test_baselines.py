@@ -202,7 +202,7 @@ def test_identity_with_fedavg(law: str, participate: int | None) -> None:
 def test_fednova_with_equal_local_steps_is_fedavg(participate: int | None, limits: Any) -> None:
     k = known.minimization()
     k = replace(k, problem=replace(k.problem, project_x=limits))
-    options: dict[str, Any] = {"weights": "samples", "participate": participate, "seed": 4}
+    options: dict[str, Any] = {"weights": "samples", "participate": participate, "seed": 4, "engine": "loop"}
     fed = Federation(k.problem, k.data, **options)
     algorithm, plain = FedAvg(LR, Q, 2), []
     state = algorithm.init(fed, k.x0)
@@ -218,7 +218,7 @@ def test_fednova_with_equal_local_steps_is_fedavg(participate: int | None, limit
 def test_fedsvrg_is_fednest_on_a_minimisation(participate: int | None, limits: Any, steps: int | Epochs) -> None:
     k = known.minimization()
     k = replace(k, problem=replace(k.problem, project_x=limits))
-    options: dict[str, Any] = {"weights": "samples", "participate": participate, "seed": 4}
+    options: dict[str, Any] = {"weights": "samples", "participate": participate, "seed": 4, "engine": "loop"}
     nested = run(FedNest(LR, local_steps=steps, batch=2), Federation(as_bilevel(k.problem), k.data, **options), k.x0)
     fed = Federation(k.problem, k.data, **options)
     same(run(FedSVRG(LR, steps, 2), fed, k.x0), [x.numpy() for x in nested])

@@ -135,7 +135,7 @@ def test_local_steps_on_x_may_be_others_than_on_y(kind: Any, name: str) -> None:
 def test_full_takes_all_rows_for_what_is_averaged_before_local_steps(kind: Any, beta: float) -> None:
     """With one local step g_i(y_i) − g_i(y) vanishes and q alone moves y, p and h alone x; LFedNest's y has no q, and rests here."""
     problem, data, _ = curved()
-    few, full, all_rows = (run(kind(ALPHA, beta, 2, 1, 4, ELL, "deterministic", **options), Federation(problem, data))
+    few, full, all_rows = (run(kind(ALPHA, beta, 2, 1, 4, ELL, "deterministic", **options), Federation(problem, data, engine="loop"))
                            for options in ({"batch": 2}, {"batch": 2, "full": True}, {}))
     same(full, [(s.x.numpy(), s.y.numpy()) for s in all_rows])
     different(few, [(s.x.numpy(), s.y.numpy()) for s in all_rows])
@@ -295,7 +295,7 @@ def test_lfednest_settles_beside_the_solution_where_its_closed_form_says() -> No
     assert (own.x - k.x).norm() > 0.05
     local, whole = LFedNest(0.5, 0.5, 3, 1, 8, 2.0, "deterministic"), FedNest(0.5, 0.5, 3, 1, 2, series="conjugate")
     for algorithm, goal in ((local, own.x), (whole, k.x)):
-        fed = Federation(k.problem, k.data)
+        fed = Federation(k.problem, k.data, engine="loop")
         state = algorithm.init(fed, k.x0, k.y0)
         for _ in range(40):
             state = algorithm.round(fed, state)

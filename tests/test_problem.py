@@ -179,6 +179,18 @@ def test_the_closed_forms_are_those_of_the_definition(name: str, seed: int) -> N
     assert spread.min() > 0.01  # the clients differ
 
 
+@pytest.mark.parametrize("dg", [1, 2, 3, 4])
+def test_a_composition_without_h_has_its_shortest_solution(dg: int) -> None:
+    """With fewer inner values than unknowns many x solve it, and a rounded AᵀA may or may not be invertible."""
+    k = known.compositional(dg=dg, plain=0.0)
+    assert k.gradient(k.x).norm() < 1e-10
+    A = known.client_means(k.data, lambda p: p["A"].mean(0)).numpy()
+    if dg <= 3:
+        torch.testing.assert_close(k.y, torch.ones(dg, dtype=torch.float64))  # f(z) = ½‖z − 1‖²
+    across = np.linalg.svd(A)[2][dg:]  # the directions that g does not see
+    np.testing.assert_allclose(across @ k.x.numpy(), 0, atol=1e-10)
+
+
 # population state
 
 
@@ -243,15 +255,15 @@ def test_a_site_without_its_checkpoint_says_state_lost(tmp_path: Path) -> None:
 def test_projection_of_y_and_of_x_in_fednest() -> None:
     """With a box that binds, the projected method ends at the projected gradient's fixed point."""
     from rookery import as_bilevel, box
-    k = known.minimax()
+    k = known.minimax(sizes=(4,) * 4)
     p = k.problem
     assert isinstance(p, Minimax)
     problem = Minimax(p.f, project_x=box(-0.1, 0.1), project_y=box(-0.2, 0.2))
     fed = Federation(as_bilevel(problem), k.data)
-    algorithm = FedNest(0.1, inner_lr=0.4, inner_rounds=3, local_steps=1)
+    algorithm = FedNest(0.2, inner_lr=0.4, inner_rounds=3, local_steps=1)
     assert k.y0 is not None
     state = algorithm.init(fed, k.x0, k.y0)
-    for _ in range(200):
+    for _ in range(80):
         state = algorithm.round(fed, state)
     A, b, e = (known.client_means(k.data, lambda q, n=n: q[n].mean(0)) for n in ("A", "b", "e"))  # type: ignore[misc]
     x, y = k.x0, k.y0

@@ -48,8 +48,8 @@ def test_scaffold_with_unequal_weights_and_cohorts_finds_the_weighted_solution()
     parts = [k.data.views(i) for i in range(4)]
     H = sum(w[i] * p["a"].T @ p["a"] / len(p["b"]) for i, p in enumerate(parts)) + 0.5 * torch.eye(3, dtype=torch.float64)
     r = sum(w[i] * p["a"].T @ p["b"] / len(p["b"]) for i, p in enumerate(parts))
-    algorithm = SCAFFOLD(0.05, 4)
-    state = rounds(algorithm, fed, algorithm.init(fed, k.x0), 800)
+    algorithm = SCAFFOLD(0.1, 4)
+    state = rounds(algorithm, fed, algorithm.init(fed, k.x0), 400)
     torch.testing.assert_close(state.x, torch.linalg.solve(H, r), atol=1e-8, rtol=0)
 
 
@@ -148,7 +148,8 @@ def test_a_number_around_a_loss_may_change_between_rounds() -> None:
         state = algorithm.round(fed, algorithm.init(fed, k.x0))
         strength = 0.0
         ends.append(algorithm.round(fed, state).x)
-    assert torch.equal(*ends)
+    torch.testing.assert_close(*ends)  # a graph of all clients may round another way than one client after the other
+    torch.testing.assert_close(ends[0], 0.8 * k.x0)
 
 
 @pytest.mark.parametrize("engine", ["loop", "vectorised"])

@@ -88,11 +88,13 @@ def conditional(seed: int = 0, d: int = 3, sizes: tuple[int, ...] = SIZES, sprea
 def compositional(seed: int = 0, d: int = 3, dg: int = 2, sizes: tuple[int, ...] = SIZES, spread: float = 1.0, plain: float = 0.5) -> Known:
     """f(z) = ½‖z − 1‖² of z = mean_k mean_i (A_i x − b_i), h_k(x) = ½·plain·mean_i‖x − e_i‖²; plain=0 leaves h out.
 
-    Without h and with d = dg the solution has ∇f(g(x)) = 0.
+    Without h and with d = dg the solution has ∇f(g(x)) = 0. Without h and with d > dg there are many; this is the shortest of them.
     """
     data = _rows(seed, {"A": (dg, d), "b": (dg,), "e": (d,)}, sizes, spread)
     A, b, e = (client_means(data, lambda p, n=n: p[n].mean(0)) for n in ("A", "b", "e"))  # type: ignore[misc]
     H, r = A.T @ A + plain * torch.eye(d, dtype=torch.float64), A.T @ (b + 1) + plain * e
+    # without h, AᵀA is singular but for rounding where d > dg: solve the system before it is squared
+    x = torch.linalg.solve(H, r) if plain else torch.linalg.pinv(A) @ (b + 1)
 
     def g(x: Tensor, batch: Batch) -> Tensor:
         return (batch.A @ x - batch.b).mean(0)
@@ -103,8 +105,7 @@ def compositional(seed: int = 0, d: int = 3, dg: int = 2, sizes: tuple[int, ...]
     def h(x: Tensor, batch: Batch) -> Tensor:
         return 0.5 * plain * (x - batch.e).square().sum(1).mean()
 
-    return Known(Compositional(f, g, h if plain else None), data, torch.linalg.solve(H, r), lambda x: H @ x - r,
-                 y=A @ torch.linalg.solve(H, r) - b)
+    return Known(Compositional(f, g, h if plain else None), data, x, lambda x: H @ x - r, y=A @ x - b)
 
 
 def minimax(seed: int = 0, d: int = 3, dy: int = 2, sizes: tuple[int, ...] = SIZES, spread: float = 1.0) -> Known:

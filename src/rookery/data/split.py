@@ -70,14 +70,15 @@ def _by_group(labels: NDArray[Any], groups: NDArray[Any], shares: NDArray[np.flo
         raise DataError(f"{len(wanted)} parts need at least as many groups, but there are {len(group)}; split by row, or leave a part out")
     counts = np.zeros((len(group), len(classes)))
     np.add.at(counts, (member, label), 1)
-    lacking = shares[:, None] * counts.sum(0)
+    total = counts.sum(0)
+    lacking = shares[:, None] * total
     order = r.permutation(len(group))
     order = order[np.argsort(-counts[order].sum(1), kind="stable")]
     chosen, used = np.empty(len(group), dtype=np.int64), np.zeros(3, dtype=bool)
     for place, g in enumerate(order):
         empty = [k for k in wanted if not used[k]]
         open_parts = np.asarray(empty) if len(empty) == len(order) - place else wanted
-        k = open_parts[np.argmax((lacking[open_parts] / counts.sum(0) * counts[g]).sum(1))]
+        k = open_parts[np.argmax((lacking[open_parts] / total * counts[g]).sum(1))]
         chosen[g], used[k] = k, True
         lacking[k] -= counts[g]
     return chosen[member]
