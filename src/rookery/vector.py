@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .autodiff import _functional
 from .errors import ModuleError, ProblemError
 
 _RANDOM = (nn.modules.dropout._DropoutNd, nn.RReLU)
@@ -24,7 +25,8 @@ class Model:
     (4, torch.Size([2, 1]))
 
     `model.vector()` is the starting point, `model.module(x)` a copy of the module with x in it, `model.predict(x, inputs)`
-    evaluates in inference mode. Parameters with `requires_grad=False` stay constants.
+    evaluates in inference mode. Parameters with `requires_grad=False` and buffers stay constants: a buffer that a forward pass
+    changes is state outside x, and refused by the pass that changes it. Python attributes that a forward pass changes are not seen.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -57,6 +59,8 @@ class Model:
             (layer._parameters, name, known[id(p)])
             for layer in module.modules() for name, p in layer._parameters.items() if id(p) in known]
         self._own = [slots[name] for slots, name, _ in self._places]
+        self._buffers = _buffers(module)
+        self._steady = False  # whether a pass in training has left the buffers' values as they were
         self._shapes = tuple(p.shape for p in trained.values())
         self._sizes = [p.numel() for p in trained.values()]
         self.size = sum(self._sizes)
@@ -81,13 +85,34 @@ class Model:
 
     def _run(self, parameters: dict[str, Tensor], inputs: tuple[Any, ...]) -> Any:
         """The module with other tensors in the place of its parameters. (`torch.func.functional_call` looks every name up each time.)"""
+        plain = not _functional.get()
+        before = [(slots[name], slots[name]._version) for slots, name, _ in self._buffers] if plain else []
+        # torch.batch_norm changes running statistics without counting it, so values are compared once
+        values = [b.clone() for b, _ in before] if plain and not self._steady else []
         try:
             for slots, name, full in self._places:
                 slots[name] = parameters[full]
-            return self.net(*inputs)
+            output = self.net(*inputs)
         finally:
             for (slots, name, _), own in zip(self._places, self._own, strict=True):
                 slots[name] = own
+        if plain:
+            self._refuse_state(before, values)
+            self._steady = self._steady or self.net.training
+        return output
+
+    def _refuse_state(self, before: list[tuple[Tensor, int]], values: list[Tensor]) -> None:
+        """Refuse a forward pass that changed a buffer: its results would depend on the passes before it, at other clients too."""
+        changed = [full for (slots, name, full), (b, version) in zip(self._buffers, before, strict=True)
+                   if slots.get(name) is not b or b._version != version]
+        if not self._steady:
+            changed += [full for (_, _, full), (b, _), value in zip(self._buffers, before, values, strict=True)
+                        if not bool(((b == value) | (b.isnan() & value.isnan())).all())]
+            changed += [full for _, _, full in _buffers(self.net)[len(self._buffers):]]  # registered by the pass itself
+        if changed:
+            raise ModuleError(f"the forward pass changes the buffer {changed[0]!r}, which is state outside x: results would depend on the "
+                              "order of the clients, and a resumed run would differ. Keep it constant (eval() on a layer that averages "
+                              "while it trains), make it a parameter, or leave the layer out")
 
     def module(self, x: Tensor) -> nn.Module:
         """A copy of the module with x as its parameters, in inference mode: what to export."""
@@ -108,6 +133,12 @@ class Model:
         finally:
             for layer, mode in modes:
                 layer.training = mode
+
+
+def _buffers(module: nn.Module) -> list[tuple[dict[str, Any], str, str]]:
+    """Where each buffer stands, and its full name."""
+    return [(layer._buffers, key, f"{name}.{key}" if name else key) for name, layer in module.named_modules()
+            for key, b in layer._buffers.items() if b is not None and not b.is_inference()]
 
 
 def _dropout_inside(layer: nn.Module) -> bool:
