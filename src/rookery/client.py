@@ -17,6 +17,7 @@ from . import rng
 from .data.sampling import Draw, Request
 from .data.store import Batch, Data
 from .errors import DataError, ProblemError
+from .noise import Kind, Noise
 from .problem import Problem
 
 
@@ -48,18 +49,20 @@ class Client:
 
     c.draw(outer, inner)   a batch: `outer` samples (None: all rows), and `inner` conditional ones for each
     c.gradient(x, batch)   and the other oracles of the problem's kind
+    c.noise(x)             random numbers of x's form, of the client's own
     c.project_x(x), c.project_y(y)   the problem's projections
     c.problem              the problem itself, to ask what it has
     c.evaluate(fn, x, batch)   any other function, run as the oracles are
     c.times                how often this client repeats the function in this call (τ_i)
     """
 
-    def __init__(self, setting: Setting, times: int, serve: Callable[[int, Request], Batch], traced: bool = False) -> None:
+    def __init__(self, setting: Setting, times: int, serve: Callable[[int, Request | Noise], Batch], traced: bool = False) -> None:
         self._setting, self._serve, self._traced = setting, serve, traced
         self._times, self.asked_times = times, False
         self.calls: Counter[str] = Counter()
         self.requests: list[Request] = []
         self.samples: list[int] = []
+        self.noises: list[Noise] = []
 
     def draw(self, outer: int | None = None, inner: int | None = None) -> Batch:
         request = Request(outer, inner)
@@ -76,6 +79,17 @@ class Client:
             number += rows
         self.samples.append(number)
         return batch
+
+    def noise(self, like: Tensor, kind: Kind = "normal") -> Tensor:
+        """Independent numbers of the shape, dtype and device of `like`: standard normal, or uniform between 0 and 1.
+
+        A pure function of seed, client, call and repetition, beside the samples and without shifting them; a call with `like=` has
+        the noise of the call whose samples it draws. Other laws follow from the uniform one, and a random order from sorting it.
+        """
+        request = Noise.like(like, kind)
+        batch = self._serve(len(self.noises), request)
+        self.noises.append(request)
+        return batch.noise
 
     @property
     def times(self) -> int:
@@ -100,10 +114,10 @@ class Client:
     def _oracle(self, name: str, fn: Callable[..., Tensor], *arguments: Any) -> Tensor:
         self.calls[name] += 1
         known = self._traced or self.problem.random or f"{name} is not random" in self._setting.checked
-        before = None if known else torch.get_rng_state()
+        before = None if known else generators(arguments[0].device)
         result = self.evaluate(fn, *arguments)
         if before is not None:
-            if not torch.equal(before, torch.get_rng_state()):
+            if not same(before, generators(arguments[0].device)):
                 raise ProblemError(f"the oracle {name!r} used torch's generator, and nothing said so: write stochastic=True in the "
                                    "problem, so that every oracle on a batch runs under the batch's own seed")
             self._setting.checked.add(f"{name} is not random")
@@ -141,6 +155,15 @@ def seeded(key: int | None, device: torch.device) -> Iterator[None]:
         yield
 
 
+def generators(device: torch.device) -> list[Tensor]:
+    """The states of torch's global generators that code on this device may use."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+
+def same(before: list[Tensor], after: list[Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
 class Drawing:
     """Serves one client's draws as they are asked for, repetition after repetition of one call.
 
@@ -156,8 +179,10 @@ class Drawing:
         self.streams: dict[int, np.random.Generator] = {}
         self.ahead: dict[tuple[int, Request], tuple[int, Draw, dict[str, Tensor]]] = {}
 
-    def __call__(self, position: int, request: Request) -> Batch:
+    def __call__(self, position: int, request: Request | Noise) -> Batch:
         problem, data = self.setting.problem, self.setting.data
+        if isinstance(request, Noise):
+            return Batch({"noise": request.numbers(self.keys, position, self.step)[0]})
         first, draw, selection = self._selected(position, request)
         if request == Request():
             batch = problem.sampling.whole(data.views(self.client))

@@ -22,6 +22,7 @@ from ..client import Client, Drawing, Setting
 from ..data.sampling import Draw, Request
 from ..data.store import Batch
 from ..errors import EngineError
+from ..noise import Noise
 from ..problem import Problem
 from .base import Flush, Index, Map, PerClient, Put, Reducer, Ref, Take, Work, results, run_one
 from .local import LocalEngine
@@ -33,6 +34,7 @@ class Plan:
     """What one run at one client showed of a client function."""
 
     requests: list[Request]
+    noises: list[Noise]
     calls: Counter[str]
     samples: list[int]  # a full batch counts one row
     asks_times: bool  # whether it read c.times, which is then an input of its graphs
@@ -158,7 +160,8 @@ class Vectorised(LocalEngine):
             rows = max(1, int(self.setting.data.sizes[flush.cohort[0]]))
             samples = [seen // rows if request.outer is None else seen
                        for request, seen in zip(client.requests, client.samples, strict=True)]
-            self.plans[key] = Plan(client.requests, client.calls, samples, client.asked_times, [value.dtype for value in shown])
+            self.plans[key] = Plan(client.requests, client.noises, client.calls, samples, client.asked_times,
+                                   [value.dtype for value in shown])
         return self.plans[key]
 
     def _groups(self, flush: Flush, op: Map, plan: Plan) -> list[tuple[Index, Index]]:
@@ -195,7 +198,7 @@ class Vectorised(LocalEngine):
 
     def _batches(self, op: Map, plan: Plan, clients: Index, times: int) -> Iterator[list[Batch]]:
         """The clients' batches, repetition after repetition; selected for a run of repetitions at once."""
-        if not plan.requests:
+        if not plan.requests and not plan.noises:
             yield from ([] for _ in range(times))
             return
         sampling, data = self.setting.problem.sampling, self.setting.data
@@ -212,8 +215,9 @@ class Vectorised(LocalEngine):
             steps = np.arange(first, min(first + ahead, times))
             selections = [sampling.select(Draw(data, clients, keys, position, steps, stream), request)
                           for position, request in enumerate(plan.requests)]
-            for place in range(len(steps)):
-                yield [sampling.fetch(data, {name: index[:, place] for name, index in selection.items()}) for selection in selections]
+            for place, step in enumerate(steps):
+                yield [*(sampling.fetch(data, {name: index[:, place] for name, index in selection.items()}) for selection in selections),
+                       *(Batch({"noise": noise.numbers(keys, position, int(step))}) for position, noise in enumerate(plan.noises))]
 
     def _graph(self, op: Map, plan: Plan, arguments: list[Any], batches: list[Batch], tensors: list[Tensor]) -> Graph:
         statics = tuple((type(a), a) for a in arguments if not isinstance(a, Tensor))
@@ -234,7 +238,8 @@ class Vectorised(LocalEngine):
         return plan.graphs[key]
 
     @staticmethod
-    def _served(op: Map, plan: Plan, served: list[Batch], position: int, request: Request) -> Batch:
-        if position >= len(served) or plan.requests[position] != request:
+    def _served(op: Map, plan: Plan, served: list[Batch], position: int, request: Request | Noise) -> Batch:
+        position += len(plan.requests) if isinstance(request, Noise) else 0
+        if position >= len(served) or [*plan.requests, *plan.noises][position] != request:
             raise EngineError(f"{op.fn.__qualname__} draws differently from one client to the next; write engine=\"loop\"")
         return served[position]
