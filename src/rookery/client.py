@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from . import rng
+from .checks import depends, failed
 from .data.sampling import Draw, Request
 from .data.store import Batch, Data
-from .errors import DataError, ProblemError
+from .errors import DataError, ProblemError, RookeryError
 from .noise import Kind, Noise
 from .problem import Problem
 
@@ -56,8 +57,9 @@ class Client:
     c.times                how often this client repeats the function in this call (τ_i)
     """
 
-    def __init__(self, setting: Setting, times: int, serve: Callable[[int, Request | Noise], Batch], traced: bool = False) -> None:
-        self._setting, self._serve, self._traced = setting, serve, traced
+    def __init__(self, setting: Setting, times: int, serve: Callable[[int, Request | Noise], Batch], traced: bool = False,
+                 name: str = "") -> None:
+        self._setting, self._serve, self._traced, self._name = setting, serve, traced, name
         self._times, self.asked_times = times, False
         self.calls: Counter[str] = Counter()
         self.requests: list[Request] = []
@@ -115,12 +117,15 @@ class Client:
         self.calls[name] += 1
         known = self._traced or self.problem.random or f"{name} is not random" in self._setting.checked
         before = None if known else generators(arguments[0].device)
-        result = self.evaluate(fn, *arguments)
+        result = self.evaluate(fn, *arguments, what=f"the oracle {name!r}")
         if before is not None:
             if not same(before, generators(arguments[0].device)):
                 raise ProblemError(f"the oracle {name!r} used torch's generator, and nothing said so: write stochastic=True in the "
                                    "problem, so that every oracle on a batch runs under the batch's own seed")
             self._setting.checked.add(f"{name} is not random")
+        if not self._traced and f"variables of {name}" not in self._setting.checked:
+            self.evaluate(partial(depends, self.problem, name, self._setting.checked), *arguments)
+            self._setting.checked.add(f"variables of {name}")
         if name in self.problem.oracles and not self._traced and name not in self._setting.checked:
             # in full precision: two roundings to few digits would differ by more than a mistake
             self.problem.check_oracle(name, self.evaluate(getattr(self.problem, name), *arguments, precise=True),
@@ -128,14 +133,19 @@ class Client:
             self._setting.checked.add(name)
         return result
 
-    def evaluate(self, fn: Callable[..., Tensor], *arguments: Any, precise: bool = False) -> Tensor:
+    def evaluate(self, fn: Callable[..., Tensor], *arguments: Any, precise: bool = False, what: str = "") -> Tensor:
         """Any function of a vector and a batch, run as the oracles are: under the batch's own randomness, in the set precision."""
         point: Tensor = arguments[0]
         if self._traced:
             return _to(fn(*arguments), point.dtype)
         key = next((a.key for a in arguments if isinstance(a, Batch) and a.key is not None), None)
-        with seeded(key, point.device), nullcontext() if precise else self._setting.autocast(point.device):
-            return _to(fn(*arguments), point.dtype)
+        try:
+            with seeded(key, point.device), nullcontext() if precise else self._setting.autocast(point.device):
+                return _to(fn(*arguments), point.dtype)
+        except RookeryError:
+            raise
+        except Exception as error:
+            raise failed(error, self._name, what or f"the function {getattr(fn, '__name__', 'evaluated')!r}", arguments) from error
 
 
 def _to(result: Any, dtype: torch.dtype) -> Tensor:

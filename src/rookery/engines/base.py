@@ -218,13 +218,13 @@ def run_one(setting: Setting, op: Map, client: int, times: int, arguments: list[
     drawing = Drawing(setting, client, op.phase, op.call, times)
     calls: Counter[str] = Counter()
     samples = 0
-    c = Client(setting, times, drawing)
+    c = Client(setting, times, drawing, name=setting.data.names[client])
     before = drawing.versions()
     device = next((a.device for a in arguments if isinstance(a, Tensor)), torch.device("cpu"))
     states = generators(device)
     for step in range(times):
         drawing.step = step
-        c = Client(setting, times, drawing)
+        c = Client(setting, times, drawing, name=setting.data.names[client])
         versions = [a._version for a in arguments if isinstance(a, Tensor)]
         out = results(op, op.fn(c, *arguments))
         if versions != [a._version for a in arguments if isinstance(a, Tensor)]:

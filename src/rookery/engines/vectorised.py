@@ -21,7 +21,7 @@ from .. import rng
 from ..client import Client, Drawing, Setting
 from ..data.sampling import Draw, Request
 from ..data.store import Batch
-from ..errors import EngineError
+from ..errors import EngineError, RookeryError
 from ..noise import Noise
 from ..problem import Problem
 from .base import Flush, Index, Map, PerClient, Put, Reducer, Ref, Take, Work, results, run_one
@@ -183,18 +183,31 @@ class Vectorised(LocalEngine):
         count = len(op.out)
         if len(clients) == 1:
             return [value[None] for value in run_one(self.setting, op, int(clients[0]), int(times[0]), self._first(op, arguments))[0]]
+        given = arguments
         # a number becomes an input of the graph, so that a schedule does not trace it anew
         arguments = [torch.tensor(a, dtype=torch.float64) if isinstance(a, float) else a for a in arguments]
         taus = [torch.from_numpy(times.astype(np.float64))] if plan.asks_times else []
         fewest = times.min()
         for step, batches in enumerate(self._batches(op, plan, clients, int(times.max()))):
             tensors = taus + [a for a in arguments if isinstance(a, Tensor)] + [leaf for batch in batches for leaf in batch.leaves()]
-            made = list(self._graph(op, plan, arguments, batches, tensors)(*tensors))
+            try:
+                made = list(self._graph(op, plan, arguments, batches, tensors)(*tensors))
+            except Exception as error:
+                raise self._blame(op, clients, times, given, error) from error
             if step >= fewest:  # some clients are done
                 busy = torch.from_numpy(times > step)
                 made = [torch.where(busy.view(-1, *[1] * (new.dim() - 1)), new, old) for new, old in zip(made, arguments, strict=False)]
             arguments = [*made, *arguments[count:]]
         return arguments[:count]
+
+    def _blame(self, op: Map, clients: Index, times: Index, arguments: list[Any], error: Exception) -> Exception:
+        """What to raise for an error of a graph. If one client's rows are at fault, its plain run raises an error with its name instead."""
+        for k, client in enumerate(clients):
+            own = [a[k : k + 1] if isinstance(a, Tensor) else a for a in arguments]
+            run_one(self.setting, op, int(client), int(times[k]), self._first(op, own))
+        return error if isinstance(error, RookeryError) else EngineError(
+            f"{op.fn.__qualname__} runs at each client alone, but not at all of them as one graph ({str(error).strip().splitlines()[-1]}); "
+            'write engine="loop"')
 
     def _batches(self, op: Map, plan: Plan, clients: Index, times: int) -> Iterator[list[Batch]]:
         """The clients' batches, repetition after repetition; selected for a run of repetitions at once."""
