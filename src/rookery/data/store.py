@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import DataError
+from ..errors import DataError, EngineError
 from ..rng import name_word
 
 Fields = Mapping[str, Any]
@@ -119,6 +119,9 @@ class Data:
                 if column.shape[1:] != shape:
                     raise DataError(f"rows of field {name!r} have shape {tuple(column.shape[1:])} at client {client!r} "
                                     f"and {tuple(shape)} at the first one")
+                if column.dtype != columns[next(iter(parts))].dtype:
+                    raise DataError(f"field {name!r} is {column.dtype} at client {client!r} and {columns[next(iter(parts))].dtype} at the "
+                                    "first one; convert one of them")
             joined[name] = torch.cat(list(columns.values()))
         return cls(joined, tuple(parts), np.asarray(sizes, dtype=np.int64))
 
@@ -171,6 +174,15 @@ class Data:
         return Data(self.views(client), (self.names[client],), self.sizes[client : client + 1])
 
     def to(self, device: torch.device | str) -> Data:
+        """The same rows on another device."""
+        try:
+            torch.empty(0, device=device)
+        except (AssertionError, RuntimeError) as error:  # torch built without CUDA asserts
+            there = ["cpu", *(["cuda"] if torch.cuda.is_available() else []), *(["mps"] if torch.backends.mps.is_available() else [])]
+            raise EngineError(f"torch finds no device {str(device)!r} on this machine; "
+                              f"write device={' or '.join(map(repr, there))}") from error
+        if all(field.device == torch.device(device) for field in self.fields.values()):
+            return self
         return Data({name: field.to(device) for name, field in self.fields.items()}, self.names, self.sizes)
 
     def groups(self, field: str) -> Groups:
@@ -180,6 +192,8 @@ class Data:
             if field not in self.fields:
                 raise DataError(f"no field {field!r} to group by; the clients have {sorted(self.fields)}")
             value = self.fields[field].cpu().numpy()
+            if value.ndim != 1:
+                raise DataError(f"field {field!r} groups rows by one number each; it has rows of shape {value.shape[1:]}")
             client = np.repeat(np.arange(len(self.names)), self.sizes)
             order = np.lexsort((value, client))
             pair = np.stack([client[order], value[order]])

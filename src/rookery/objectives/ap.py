@@ -30,6 +30,8 @@ def binary_scores(model: Model, squash: bool = True) -> Scores:
     tensor([0.5000, 0.5000, 0.5000])
     """
     def scores(x: Tensor, b: Batch) -> Tensor:
+        if len(x) != model.size:
+            raise ProblemError(f"x has {model.size} numbers, the model's parameters; got {len(x)}")
         out: Tensor = model(x, b.inputs)
         out = out[:, None] if out.dim() == 1 else out
         if out.dim() != 2 or out.shape[1] > 2:
@@ -67,6 +69,8 @@ def ap_surrogate(scores: Model | Scores, margin: float = 1.0, sampling: Positive
     label, guard = sampling.label, 1e-8 * margin**2
 
     def g(x: Tensor, xi: Batch, eta: Batch) -> Tensor:
+        if xi.fields[label].dim() != 1:
+            raise ProblemError(f"field {label!r} holds one number a row; got rows of shape {tuple(xi.fields[label].shape[1:])}")
         both = score(x, Batch({name: torch.cat([field, eta.fields[name][0]]) for name, field in xi.fields.items()}))
         rows = xi.fields[label].shape[0]
         loss = (margin - both[:rows, None] + both[None, rows:]).clamp_min(0).square()
