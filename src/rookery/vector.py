@@ -27,10 +27,19 @@ class Model:
     `model.vector()` is the starting point, `model.module(x)` a copy of the module with x in it, `model.predict(x, inputs)`
     evaluates in inference mode. Parameters with `requires_grad=False` and buffers stay constants: a buffer that a forward pass
     changes is state outside x, and refused by the pass that changes it. Python attributes that a forward pass changes are not seen.
+
+    A module that takes keywords or puts out more than a tensor is called by `forward(module, *inputs)`, which returns the tensor:
+
+    >>> pair = Model(nn.GRU(3, 2, batch_first=True), forward=lambda module, inputs: module(inputs)[0][:, -1])
+    >>> pair.predict(pair.vector(), torch.ones(5, 4, 3)).shape
+    torch.Size([5, 2])
+
+    With Hugging Face's, `forward=lambda module, ids, mask: module(input_ids=ids, attention_mask=mask).logits` and, in the loss,
+    `model(x, batch.ids, batch.mask)`. `model.module(x)` is called as the module itself is.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        self.net = module
+    def __init__(self, module: nn.Module, forward: Callable[..., Any] | None = None) -> None:
+        self.net, self._forward = module, forward
         if not module.training:
             module.train()  # as a training loop would; single layers set to eval() under a module in training stay so
         named = dict(module.named_parameters())
@@ -92,7 +101,7 @@ class Model:
         try:
             for slots, name, full in self._places:
                 slots[name] = parameters[full]
-            output = self.net(*inputs)
+            output = self.net(*inputs) if self._forward is None else self._forward(self.net, *inputs)
         finally:
             for (slots, name, _), own in zip(self._places, self._own, strict=True):
                 slots[name] = own
@@ -123,16 +132,29 @@ class Model:
                 own[name].copy_(value)
         return fresh.eval()
 
-    def predict(self, x: Tensor, inputs: Tensor, batch: int = 4096) -> Any:
-        """The output in inference mode, in pieces of `batch` rows."""
+    def predict(self, x: Tensor, inputs: Any, batch: int = 4096) -> Tensor:
+        """The output in inference mode, in pieces of `batch` rows. Several inputs stand in a tuple; a dict of tensors is one input."""
+        given = inputs if isinstance(inputs, tuple) else (inputs,)
+        rows = len(next(iter(given[0].values())) if isinstance(given[0], dict) else given[0])
         modes = [(layer, layer.training) for layer in self.net.modules()]
         self.net.eval()
         try:
             with torch.no_grad():
-                return torch.cat([self._run(self.parameters(x), (part,)) for part in torch.split(inputs, batch)])
+                pieces = [self._run(self.parameters(x), tuple(_cut(value, first, first + batch) for value in given))
+                          for first in range(0, max(rows, 1), batch)]
         finally:
             for layer, mode in modes:
                 layer.training = mode
+        if not all(isinstance(piece, Tensor) for piece in pieces):
+            raise ModuleError(f"predict joins tensors of rows, and the module put out {type(pieces[0]).__name__}: write "
+                              "Model(module, forward=…) with a function that picks the tensor, such as "
+                              "lambda module, inputs: module(inputs).logits")
+        return torch.cat(pieces)
+
+
+def _cut(value: Any, first: int, last: int) -> Any:
+    """Some rows of a tensor, or of each tensor of a dict."""
+    return {name: column[first:last] for name, column in value.items()} if isinstance(value, dict) else value[first:last]
 
 
 def _buffers(module: nn.Module) -> list[tuple[dict[str, Any], str, str]]:
