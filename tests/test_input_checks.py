@@ -165,6 +165,14 @@ def test_any_error_in_a_loss_names_the_client(engine: str) -> None:
         advance(Minimization(f), parts(), engine, torch.ones(5))
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("batch", [4, None])
+def test_a_loss_that_changes_its_batch_is_refused(batch: int | None, engine: str) -> None:
+    net = Model(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(5, 3)))
+    with pytest.raises((ProblemError, DataError), match=r"in place.*inplace=False"):
+        advance(cross_entropy(net), parts(), engine, net.vector(), algorithm=FedAvg(0.1, 2, batch))
+
+
 @pytest.mark.parametrize("device", ["cuda:77", "gpu", torch.device("cuda:77")])
 def test_a_device_that_is_not_there_is_refused(device: Any) -> None:
     with pytest.raises(EngineError, match=r"no device '(cuda:77|gpu)' on this machine; write device='cpu'"):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import prune
 
 from rookery import Data, FedAvg, Federation, Minimization, Model
 from rookery.errors import ModuleError
@@ -113,3 +114,29 @@ def test_a_module_that_stands_twice_has_its_buffers_once() -> None:
             return self.a(u) + self.b(u)
 
     run(Model(Twice()), "loop")
+
+
+@pytest.mark.parametrize("kind", ["old weight norm", "pruning", "kept activations"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_a_pass_leaves_in_attributes_does_not_hinder_the_export(kind: str, engine: str) -> None:
+    class Keeps(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            self.last = super().forward(input)
+            return self.last
+
+    net: nn.Module = Keeps(3, 1)
+    if kind == "old weight norm":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            net = nn.utils.weight_norm(nn.Linear(3, 1))
+    elif kind == "pruning":
+        net = prune.l1_unstructured(nn.Linear(3, 1), "weight", 1)
+    model = Model(net)
+    x, rows = run(model, engine), torch.randn(4, 3)
+    assert torch.equal(model.module(x)(rows), model(x, rows))
+
+
+@pytest.mark.parametrize("module", [lambda u: u, torch.ones(3), Model(nn.Linear(1, 1))])
+def test_a_model_is_of_a_module(module: object) -> None:
+    with pytest.raises(ModuleError, match=r"takes a torch.nn.Module; got (function|Tensor|Model)"):
+        Model(module)  # type: ignore[arg-type]

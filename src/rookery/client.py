@@ -116,14 +116,19 @@ class Client:
     def _oracle(self, name: str, fn: Callable[..., Tensor], *arguments: Any) -> Tensor:
         self.calls[name] += 1
         known = self._traced or self.problem.random or f"{name} is not random" in self._setting.checked
+        first = not self._traced and f"variables of {name}" not in self._setting.checked
         before = None if known else generators(arguments[0].device)
+        versions = [leaf._version for leaf in _rows(arguments)] if first else []
         result = self.evaluate(fn, *arguments, what=f"the oracle {name!r}")
         if before is not None:
             if not same(before, generators(arguments[0].device)):
                 raise ProblemError(f"the oracle {name!r} used torch's generator, and nothing said so: write stochastic=True in the "
                                    "problem, so that every oracle on a batch runs under the batch's own seed")
             self._setting.checked.add(f"{name} is not random")
-        if not self._traced and f"variables of {name}" not in self._setting.checked:
+        if first:
+            if versions != [leaf._version for leaf in _rows(arguments)]:
+                raise ProblemError(f"the oracle {name!r} changes its batch in place, and the next one on that batch would see other rows: "
+                                   "write batch.field + 1 and not batch.field += 1, and inplace=False in the module's first layer")
             self.evaluate(partial(depends, self.problem, name, self._setting.checked), *arguments)
             self._setting.checked.add(f"variables of {name}")
         if name in self.problem.oracles and not self._traced and name not in self._setting.checked:
@@ -146,6 +151,10 @@ class Client:
             raise
         except Exception as error:
             raise failed(error, self._name, what or f"the function {getattr(fn, '__name__', 'evaluated')!r}", arguments) from error
+
+
+def _rows(arguments: tuple[Any, ...]) -> list[Tensor]:
+    return [leaf for argument in arguments if isinstance(argument, Batch) for leaf in argument.leaves()]
 
 
 def _to(result: Any, dtype: torch.dtype) -> Tensor:

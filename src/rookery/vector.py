@@ -39,6 +39,9 @@ class Model:
     """
 
     def __init__(self, module: nn.Module, forward: Callable[..., Any] | None = None) -> None:
+        if not isinstance(module, nn.Module):
+            raise ModuleError(f"Model takes a torch.nn.Module; got {type(module).__name__}. A function of x needs no Model: write it into "
+                              "the loss")
         self.net, self._forward = module, forward
         if not module.training:
             module.train()  # as a training loop would; single layers set to eval() under a module in training stay so
@@ -98,6 +101,7 @@ class Model:
         before = [(slots[name], slots[name]._version) for slots, name, _ in self._buffers] if plain else []
         # torch.batch_norm changes running statistics without counting it, so values are compared once
         values = [b.clone() for b, _ in before] if plain and not self._steady else []
+        kept = [] if plain else [(layer, _tensors(layer)) for layer in self.net.modules()]
         try:
             for slots, name, full in self._places:
                 slots[name] = parameters[full]
@@ -105,6 +109,10 @@ class Model:
         finally:
             for (slots, name, _), own in zip(self._places, self._own, strict=True):
                 slots[name] = own
+            for layer, attributes in kept:  # a tensor of a trace must not outlive it
+                for name in _tensors(layer):
+                    del vars(layer)[name]
+                vars(layer).update(attributes)
         if plain:
             self._refuse_state(before, values)
             self._steady = self._steady or self.net.training
@@ -125,7 +133,9 @@ class Model:
 
     def module(self, x: Tensor) -> nn.Module:
         """A copy of the module with x as its parameters, in inference mode: what to export."""
-        fresh = copy.deepcopy(self.net)
+        # what a pass left in attributes (old weight norms, pruning, activations kept to look at) is of a graph, and cannot be copied
+        left = {id(t): t.detach().clone() for layer in self.net.modules() for t in _tensors(layer).values() if not t.is_leaf}
+        fresh = copy.deepcopy(self.net, left)
         with torch.no_grad():
             own = dict(fresh.named_parameters())
             for name, value in self.parameters(x.detach()).items():
@@ -150,6 +160,11 @@ class Model:
                               "Model(module, forward=…) with a function that picks the tensor, such as "
                               "lambda module, inputs: module(inputs).logits")
         return torch.cat(pieces)
+
+
+def _tensors(layer: nn.Module) -> dict[str, Tensor]:
+    """Tensors in attributes of a layer that are neither parameters nor buffers."""
+    return {name: value for name, value in vars(layer).items() if isinstance(value, Tensor)}
 
 
 def _cut(value: Any, first: int, last: int) -> Any:
