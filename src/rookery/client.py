@@ -17,7 +17,7 @@ from . import rng
 from .checks import depends, failed
 from .data.sampling import Draw, Request
 from .data.store import Batch, Data
-from .errors import DataError, ProblemError, RookeryError
+from .errors import AlgorithmError, DataError, ProblemError, RookeryError
 from .noise import Kind, Noise
 from .problem import Problem
 
@@ -34,6 +34,12 @@ class Setting:
     min_batch: int = 1  # no batch may have fewer samples
     checked: set[str] = field(default_factory=set)  # hand-written oracles already compared with autodiff
     words: dict[str, rng.Words] = field(default_factory=dict, init=False)  # by phase, those of all clients without the call
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.seed, int | np.integer) or isinstance(self.seed, bool):
+            raise AlgorithmError(f"a seed is a whole number; got {self.seed!r}")
+        if self.precision is not None and not (isinstance(self.precision, torch.dtype) and self.precision.is_floating_point):
+            raise AlgorithmError(f"precision is a floating dtype of torch, such as torch.bfloat16; got {self.precision!r}")
 
     def keys(self, clients: np.ndarray, phase: str, call: int) -> rng.Words:
         """The random words of one call at these clients."""

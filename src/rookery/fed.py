@@ -148,6 +148,9 @@ class Federation(Cohort):
     def __init__(self, problem: Problem, data: Data, *, engine: str | Engine = "auto", seed: int = 0,
                  weights: str | Sequence[float] = "equal", participate: int | None = None,
                  device: str | torch.device = "cpu", precision: torch.dtype | None = None, min_batch: int = 1) -> None:
+        if not isinstance(problem, Problem) or not isinstance(data, Data):
+            raise AlgorithmError(f"write Federation(problem, data), with a problem and Data; got {type(problem).__name__} and "
+                                 f"{type(data).__name__}")
         self.data = data.to(device)
         super().__init__(self, np.arange(len(data.names)))
         if participate is not None and not 1 <= participate <= self.population:

@@ -53,6 +53,14 @@ class Problem:
     weighted: bool = False
 
     def __post_init__(self) -> None:
+        for letter in ("f", "g", "h"):
+            function = getattr(self, letter, callable)
+            if not callable(function) and not (letter == "h" and function is None):
+                raise ProblemError(f"{letter} of a {type(self).__name__} is a function; got {type(function).__name__}")
+        if self.model is not None and not isinstance(self.model, Model):
+            raise ProblemError(f"a problem's model is a Model; got {type(self.model).__name__}: write Model(module)")
+        if isinstance(self.sampling, type) or not hasattr(self.sampling, "select"):
+            raise ProblemError(f"sampling is a sampler of rookery.data, such as Shuffled(); got {self.sampling!r}")
         unknown = set(self.oracles) - set(self.ORACLES)
         if unknown:
             raise ProblemError(f"{type(self).__name__} has the oracles {list(self.ORACLES)}; {sorted(unknown)[0]!r} is not one of them")

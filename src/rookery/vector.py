@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -190,8 +191,8 @@ def ball(radius: float) -> Callable[[Tensor], Tensor]:
     >>> ball(1.0)(torch.tensor([3.0, 4.0]))
     tensor([0.6000, 0.8000])
     """
-    if not radius >= 0:
-        raise ProblemError(f"a ball's radius is not negative; got {radius}")
+    if not 0 <= radius < math.inf:
+        raise ProblemError(f"a ball's radius is finite and not negative; got {radius}")
     return lambda x: x * (radius / torch.linalg.vector_norm(x).clamp_min(max(radius, 1e-30)))
 
 
@@ -201,6 +202,8 @@ def box(low: float, high: float) -> Callable[[Tensor], Tensor]:
     >>> box(0.0, 1.0)(torch.tensor([-1.0, 2.0]))
     tensor([0., 1.])
     """
+    if not low <= high:
+        raise ProblemError(f"a box reaches from its low to its high end; got {low} and {high}")
     return lambda x: x.clamp(low, high)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -179,7 +179,10 @@ class Data:
     @classmethod
     def streams(cls, names: Sequence[str]) -> Data:
         """Clients without rows, whose samples are generated (see `sampling.Normal`)."""
-        return cls({}, tuple(names), np.zeros(len(names), dtype=np.int64))
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise DataError(f"streams takes a list of clients' names; got {names!r}")
+        names = tuple(names)
+        return cls({}, names, np.zeros(len(names), dtype=np.int64))
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:

@@ -63,14 +63,16 @@ def ap_surrogate(scores: Model | Scores, margin: float = 1.0, sampling: Positive
     """
     if not margin > 0:
         raise ProblemError(f"margin must be positive, or pairs of equal scores would not count; got {margin}")
+    if isinstance(scores, torch.nn.Module):
+        raise ProblemError("scores are a function of x and a batch, or a Model: write ap_surrogate(Model(module))")
     model = scores if isinstance(scores, Model) else None
     score: Scores = binary_scores(scores) if isinstance(scores, Model) else scores
     sampling = sampling or Positives()
     label, guard = sampling.label, 1e-8 * margin**2
 
     def g(x: Tensor, xi: Batch, eta: Batch) -> Tensor:
-        if xi.fields[label].dim() != 1:
-            raise ProblemError(f"field {label!r} holds one number a row; got rows of shape {tuple(xi.fields[label].shape[1:])}")
+        if getattr(xi, label).dim() != 1:
+            raise ProblemError(f"field {label!r} holds one number a row; got rows of shape {tuple(getattr(xi, label).shape[1:])}")
         both = score(x, Batch({name: torch.cat([field, eta.fields[name][0]]) for name, field in xi.fields.items()}))
         rows = xi.fields[label].shape[0]
         loss = (margin - both[:rows, None] + both[None, rows:]).clamp_min(0).square()
