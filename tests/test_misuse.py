@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from rookery import Compositional, Data, FedAvg, Federation, Minimization, Model, ball, box
+from rookery import Compositional, Data, FedAvg, Federation, FedNest, Minimization, Model, ball, box
+from rookery.client import Client
 from rookery.data import Shuffled, Stored, hold_out, split
 from rookery.errors import AlgorithmError, DataError, ProblemError
-from rookery.objectives import ap_surrogate, cross_entropy, cross_entropy_losses, cvar, fair, kl_dro
+from rookery.objectives import ap_surrogate, cross_entropy, cross_entropy_losses, cvar, fair, invariant_logistic, kl_dro, loss_tuning
 
 DATA = Data.from_parts({name: {"inputs": torch.ones(4, 3), "labels": torch.arange(4) % 2} for name in "ab"})
 MODEL = Model(nn.Linear(3, 2))
@@ -26,6 +28,39 @@ def loss(x: Any, b: Any) -> Any:
 def trained(problem: Minimization) -> Any:
     fed, algorithm = Federation(problem, DATA), FedAvg(0.1, 1, 2)
     return algorithm.round(fed, algorithm.init(fed, torch.ones(3)))
+
+
+@dataclass(frozen=True)
+class Asks(FedAvg):
+    how: str = ""
+
+    def step(self, c: Client, x: Tensor, lr: float) -> Tensor:
+        match self.how:
+            case "exchanged":
+                return c.gradient(c.draw(2), x)
+            case "nothing":
+                return c.gradient()
+        return c.gradient(x, c.draw({"zero": 0, "negative": -3, "a fraction": 2.5}[self.how]))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("engine", ["loop", "vectorised"])
+@pytest.mark.parametrize(("how", "text"), [("exchanged", "'gradient' takes a vector first"), ("nothing", r"got \[\]"), ("zero", "got 0"),
+                                           ("negative", "got -3"), ("a fraction", "got 2.5")])
+def test_oracles_and_draws_say_what_they_take(how: str, text: str, engine: str) -> None:
+    fed, algorithm = Federation(Minimization(loss), DATA, engine=engine), Asks(0.1, how=how)
+    with pytest.raises(AlgorithmError, match=text):
+        algorithm.round(fed, algorithm.init(fed, torch.ones(3)))
+
+
+def test_a_client_without_training_rows_is_named() -> None:
+    algorithm = FedNest(lr=0.1, inner_lr=0.1, inner_rounds=1, terms=2, smoothness=9.0)
+    half = torch.arange(4) % 2
+    for a, b, text in ((half, half * 0 + 1, "client 'b': it has 4 validation and 0 training rows"),
+                       (half[:, None], half[:, None], "client 'a': the field `validation` holds one number a row")):
+        data = Data.from_parts({name: {"inputs": torch.ones(4, 3), "labels": half, "validation": v} for name, v in (("a", a), ("b", b))})
+        fed = Federation(loss_tuning(MODEL, 2, torch.ones(2)), data, engine="loop")
+        with pytest.raises(DataError, match=text):
+            algorithm.round(fed, algorithm.init(fed, torch.zeros(4), MODEL.vector()))
 
 
 MISUSES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
@@ -48,6 +83,9 @@ MISUSES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a number of streams": (lambda: Data.streams(3), DataError, "list of clients' names; got 3"),  # type: ignore[arg-type]
     "one stream by name": (lambda: Data.streams("north"), DataError, "got 'north'"),
     "groups that are not there": (lambda: hold_out(DATA, 0.5, groups="patient"), DataError, "no field 'patient'"),
+    "a truth that is a list": (lambda: invariant_logistic([1.0]), ProblemError, "flat floating vector.*got list"),  # type: ignore[arg-type]
+    "an objective without its own coordinate": (lambda: cvar(cross_entropy_losses(MODEL), 0.5).f(MODEL.vector(), DATA), ProblemError,
+                                                r"got 7. An objective with a coordinate of its own begins with torch.cat"),
     "a box upside down": (lambda: box(1.0, 0.0), ProblemError, "got 1.0 and 0.0"),
     "a box without an end": (lambda: box(float("nan"), 0.0), ProblemError, "got nan"),
     "a ball without an end": (lambda: ball(float("inf")), ProblemError, "finite")}

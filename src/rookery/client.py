@@ -73,6 +73,9 @@ class Client:
         self.noises: list[Noise] = []
 
     def draw(self, outer: int | None = None, inner: int | None = None) -> Batch:
+        for size in () if self._traced else (outer, inner):
+            if size is not None and not (isinstance(size, int | np.integer) and size >= 1):
+                raise AlgorithmError(f"c.draw takes numbers of samples, at least 1, or None for all rows; got {size!r}")
         request = Request(outer, inner)
         batch = self._serve(len(self.requests), request)
         self.requests.append(request)
@@ -120,6 +123,8 @@ class Client:
         return partial(self._oracle, name, self.problem.oracle(name))
 
     def _oracle(self, name: str, fn: Callable[..., Tensor], *arguments: Any) -> Tensor:
+        if not arguments or not isinstance(arguments[0], Tensor):
+            raise AlgorithmError(f"the oracle {name!r} takes a vector first and then a batch; got {[type(a).__name__ for a in arguments]}")
         self.calls[name] += 1
         known = self._traced or self.problem.random or f"{name} is not random" in self._setting.checked
         first = not self._traced and f"variables of {name}" not in self._setting.checked
@@ -210,7 +215,10 @@ class Drawing:
             return Batch({"noise": request.numbers(self.keys, position, self.step)[0]})
         first, draw, selection = self._selected(position, request)
         if request == Request():
-            batch = problem.sampling.whole(data.views(self.client))
+            try:
+                batch = problem.sampling.whole(data.views(self.client))
+            except DataError as error:
+                raise DataError(f"client {data.names[self.client]!r}: {error}") from None
         else:
             batch = problem.sampling.fetch(data, {name: index[0, self.step - first] for name, index in selection.items()})
         if problem.random:

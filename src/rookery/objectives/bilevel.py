@@ -66,7 +66,7 @@ class _Apart(Stratified):
         return _Kinds(batch, None, int(torch.minimum(kind, batch.validation.shape[-1] - kind).min()))
 
     def whole(self, fields: dict[str, Tensor]) -> Batch:
-        return _Kinds(super().whole(fields), None, _both_kinds(fields, "a client"))
+        return _Kinds(super().whole(fields), None, _both_kinds(fields, "it"))
 
 
 def _both_kinds(fields: dict[str, Tensor], who: str) -> int:
@@ -74,6 +74,8 @@ def _both_kinds(fields: dict[str, Tensor], who: str) -> int:
     if "validation" not in fields:
         raise DataError("a bilevel objective tells its rows apart by the field `validation`, 1 for the outer loss and 0 for the inner one; "
                         f"there are {sorted(fields)}")
+    if fields["validation"].dim() != 1:
+        raise DataError(f"the field `validation` holds one number a row; it has rows of shape {tuple(fields['validation'].shape[1:])}")
     outside = int((fields["validation"] > 0).sum())
     inside = len(fields["validation"]) - outside
     if not (outside and inside):

@@ -20,7 +20,8 @@ NEVER = -(2**62)  # torch leaves out rows with the label -100; here such a label
 def scores(model: Model, x: Tensor, b: Batch, classes: int | None = None) -> Tensor:
     """The model's output on `batch.inputs`, refused where it is not a score for each of at least two classes, or x not of its length."""
     if len(x) != model.size:
-        raise ProblemError(f"x has {model.size} numbers, the model's parameters; got {len(x)}")
+        more = ". An objective with a coordinate of its own begins with torch.cat([x, x.new_zeros(1)])" if len(x) == model.size - 1 else ""
+        raise ProblemError(f"x has {model.size} numbers, the model's parameters; got {len(x)}{more}")
     out = model(x, b.inputs)
     if not isinstance(out, Tensor):
         raise ProblemError(f"the model must put out a tensor of scores; it gave {type(out).__name__}: write Model(module, forward=…) "
