@@ -192,6 +192,9 @@ class Look(Program):
     def value(self, c: Any, x: Tensor) -> Tensor:
         return c.value(x, c.draw(4))
 
+    def evaluated(self, c: Any, x: Tensor) -> Tensor:
+        return c.evaluate(c.problem.f, x, c.draw(4))
+
     def inputs(self, c: Any, x: Tensor) -> Tensor:
         return c.draw(4).inputs.sum(0)
 
@@ -206,7 +209,11 @@ def test_a_loss_that_changes_its_batch_sees_it_once() -> None:
     def shifting(x: Tensor, b: Batch) -> Tensor:
         return (b.inputs.sub_(1.0) @ x).square().mean()
 
-    assert seen(Minimization(shifting), "vectorised", rows()) == pytest.approx(seen(Minimization(shifting), "loop", rows()))
+    problem = Minimization(shifting)
+    assert seen(problem, "vectorised", rows(), fn="evaluated") == pytest.approx(seen(problem, "loop", rows(), fn="evaluated"))
+    for engine in ("loop", "vectorised"):  # as an oracle, which may be called on a batch again, it is refused
+        with pytest.raises(ProblemError, match="changes its batch in place"):
+            seen(problem, engine, rows())
 
 
 FACTOR: Any = None

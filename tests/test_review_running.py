@@ -61,7 +61,7 @@ def test_nobody_has_rows_both_in_training_and_in_validation(tmp_path: Path) -> N
     for name in job.held.names:
         parts = [data.views(data.names.index(name))["group"].tolist() for data in (job.fed.data, job.held)]
         assert not set(parts[0]) & set(parts[1])
-    data = Data.from_parts({"a": {"group": torch.arange(40) // 4}, "b": {"group": torch.zeros(4)}})
+    data = Data.from_parts({"a": {"group": torch.arange(40) // 4}, "b": {"group": torch.zeros(4, dtype=torch.long)}})
     train, held = hold_out(data, 0.25, 3, "group")
     assert (train.sizes.tolist(), held.names, held.sizes.tolist()) == ([32, 4], ("a",), [8])
 

@@ -30,7 +30,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Epochs(Program):
-    """Local work in passes over the client's own rows instead of steps: `local_steps=Epochs(5)`."""
+    """Local work in passes over the client's own rows instead of steps: `local_steps=Epochs(5)`.
+
+    All rows count, also where an objective uses some of them as validation rows: a pass over n rows is n/batch steps.
+    """
 
     number: float
 
@@ -172,7 +175,10 @@ class Federation(Cohort):
     def __init__(self, problem: Problem, data: Data, *, engine: str | Engine = "auto", seed: int = 0,
                  weights: str | Sequence[float] = "equal", participate: int | None = None, cohorts: str = "uniform",
                  device: str | torch.device = "cpu", precision: torch.dtype | None = None, min_batch: int = 1) -> None:
-        self.data = data if torch.device(device).type == "cpu" else data.to(device)
+        if not isinstance(problem, Problem) or not isinstance(data, Data):
+            raise AlgorithmError(f"write Federation(problem, data), with a problem and Data; got {type(problem).__name__} and "
+                                 f"{type(data).__name__}")
+        self.data = data.to(device)
         super().__init__(self, np.arange(len(data.names)))
         if participate is not None and not 1 <= participate <= self.population:
             raise AlgorithmError(f"participate must lie between 1 and the number of clients, {self.population}; got {participate}")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .fed import Federation
 
 Projection = Callable[[Tensor], Tensor]
+Variables = dict[str, tuple[int, dict[str, Callable[..., Tensor]]]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -52,6 +53,14 @@ class Problem:
     weighted: bool = False
 
     def __post_init__(self) -> None:
+        for letter in ("f", "g", "h"):
+            function = getattr(self, letter, callable)
+            if not callable(function) and not (letter == "h" and function is None):
+                raise ProblemError(f"{letter} of a {type(self).__name__} is a function; got {type(function).__name__}")
+        if self.model is not None and not isinstance(self.model, Model):
+            raise ProblemError(f"a problem's model is a Model; got {type(self.model).__name__}: write Model(module)")
+        if isinstance(self.sampling, type) or not hasattr(self.sampling, "select"):
+            raise ProblemError(f"sampling is a sampler of rookery.data, such as Shuffled(); got {self.sampling!r}")
         unknown = set(self.oracles) - set(self.ORACLES)
         if unknown:
             raise ProblemError(f"{type(self).__name__} has the oracles {list(self.ORACLES)}; {sorted(unknown)[0]!r} is not one of them")
@@ -66,6 +75,11 @@ class Problem:
         if name not in self.ORACLES:
             raise ProblemError(f"{type(self).__name__} has no oracle {name!r}; it has {', '.join(self.ORACLES)}")
         return self.oracles.get(name) or getattr(self, name)
+
+    def variables(self, oracle: str) -> Variables:
+        """For an oracle of derivatives: what they are taken in, by letter, each with its place among the arguments and with the functions
+        of which one at least must depend on it. These take the oracle's arguments up to the batch."""
+        return {}
 
     def check_oracle(self, name: str, expected: Any, result: Any) -> None:
         """Compare a hand-written oracle's result with that of automatic differentiation."""
@@ -112,6 +126,9 @@ class Minimization(Problem):
     def gradient(self, x: Tensor, b: Batch) -> Tensor:
         return grad(lambda z: self.f(z, b), x)
 
+    def variables(self, oracle: str) -> Variables:
+        return {"x": (0, {"f": self.f})} if oracle == "gradient" else {}
+
 
 @dataclass(frozen=True, eq=False)
 class Conditional(Problem):
@@ -138,6 +155,9 @@ class Conditional(Problem):
 
     def gradient(self, x: Tensor, b: Batch) -> Tensor:
         return grad(lambda z: self.value(z, b), x)
+
+    def variables(self, oracle: str) -> Variables:
+        return {"x": (0, {"the objective": self.value})} if oracle == "gradient" else {}
 
 
 def flat(value: Tensor) -> Tensor:
@@ -189,6 +209,12 @@ class Compositional(Problem):
     def own_gradient(self, x: Tensor, b: Batch) -> Tensor:
         return grad(lambda z: self.f_value(self.g(z, b), b) + self.h_value(z, b), x)
 
+    def variables(self, oracle: str) -> Variables:
+        if oracle not in ("g_vjp", "g_and_jacobian", "h_gradient", "own_gradient"):
+            return {}
+        functions: dict[str, Callable[..., Tensor]] = {"g": self.g} if self.h is None else {"h": self.h, "g": self.g}
+        return {"x": (0, functions)}
+
 
 @dataclass(frozen=True, eq=False)
 class Minimax(Problem):
@@ -202,6 +228,9 @@ class Minimax(Problem):
 
     def f_y(self, x: Tensor, y: Tensor, b: Batch) -> Tensor:
         return grad(lambda z: self.f(x, z, b), y)
+
+    def variables(self, oracle: str) -> Variables:
+        return {letter: ("xy".index(letter), {"f": self.f}) for letter in oracle[2:]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,6 +249,11 @@ class CompositionalMinimax(Problem):
 
     def f_y(self, z: Tensor, y: Tensor, b: Batch) -> Tensor:
         return grad(lambda u: self.f(z, u, b), y)
+
+    def variables(self, oracle: str) -> Variables:
+        if oracle == "g_vjp":
+            return {"x": (0, {"g": self.g})}
+        return {letter: ("zy".index(letter), {"f": self.f}) for letter in oracle[2:]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,3 +286,7 @@ class Bilevel(Problem):
     def g_xy(self, x: Tensor, y: Tensor, b: Batch, v: Tensor) -> Tensor:
         """∇²xy g · v, a vector of x's length"""
         return cross(lambda z, w: self.g(z, w, b), x, y, v)
+
+    def variables(self, oracle: str) -> Variables:
+        both = {"f": self.f, "g": self.g} if oracle[0] == "f" else {"g": self.g, "f": self.f}
+        return {letter: ("xy".index(letter), both) for letter in oracle[2:]}

@@ -64,6 +64,16 @@ def uniform_index(keys: Words, draws: Sequence[int] | NDArray[np.int64], size: i
     return below(splitmix64(base + counting(size)), bound)
 
 
+def uniform(keys: Words, size: int) -> NDArray[np.float64]:
+    """`(keys, size)` numbers strictly between 0 and 1, multiples of 2**-53.
+
+    >>> float(abs(uniform(words([7]), 100_000).mean() - 0.5)) < 0.005
+    True
+    """
+    bits: Words = splitmix64(combine(keys)[:, None] + counting(size)) >> np.uint64(12)
+    return (bits.astype(np.float64) + 0.5) * 2.0**-52
+
+
 def permuted_index(key: Words, count: int) -> NDArray[np.int64]:
     """A permutation of `range(count)` for each key: rows ranked by their hash. Shape `(keys, count)`."""
     return np.argsort(splitmix64(combine(key)[:, None] + counting(count)), axis=1, kind="stable")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .autodiff import _functional
 from .errors import ModuleError, ProblemError
 
 _RANDOM = (nn.modules.dropout._DropoutNd, nn.RReLU)
@@ -24,11 +26,24 @@ class Model:
     (4, torch.Size([2, 1]))
 
     `model.vector()` is the starting point, `model.module(x)` a copy of the module with x in it, `model.predict(x, inputs)`
-    evaluates in inference mode. Parameters with `requires_grad=False` stay constants.
+    evaluates in inference mode. Parameters with `requires_grad=False` and buffers stay constants: a buffer that a forward pass
+    changes is state outside x, and refused by the pass that changes it. Python attributes that a forward pass changes are not seen.
+
+    A module that takes keywords or puts out more than a tensor is called by `forward(module, *inputs)`, which returns the tensor:
+
+    >>> pair = Model(nn.GRU(3, 2, batch_first=True), forward=lambda module, inputs: module(inputs)[0][:, -1])
+    >>> pair.predict(pair.vector(), torch.ones(5, 4, 3)).shape
+    torch.Size([5, 2])
+
+    With Hugging Face's, `forward=lambda module, ids, mask: module(input_ids=ids, attention_mask=mask).logits` and, in the loss,
+    `model(x, batch.ids, batch.mask)`. `model.module(x)` is called as the module itself is.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        self.net = module
+    def __init__(self, module: nn.Module, forward: Callable[..., Any] | None = None) -> None:
+        if not isinstance(module, nn.Module):
+            raise ModuleError(f"Model takes a torch.nn.Module; got {type(module).__name__}. A function of x needs no Model: write it into "
+                              "the loss")
+        self.net, self._forward = module, forward
         if not module.training:
             module.train()  # as a training loop would; single layers set to eval() under a module in training stay so
         named = dict(module.named_parameters())
@@ -57,6 +72,8 @@ class Model:
             (layer._parameters, name, known[id(p)])
             for layer in module.modules() for name, p in layer._parameters.items() if id(p) in known]
         self._own = [slots[name] for slots, name, _ in self._places]
+        self._buffers = _buffers(module)
+        self._steady = False  # whether a pass in training has left the buffers' values as they were
         self._shapes = tuple(p.shape for p in trained.values())
         self._sizes = [p.numel() for p in trained.values()]
         self.size = sum(self._sizes)
@@ -81,33 +98,85 @@ class Model:
 
     def _run(self, parameters: dict[str, Tensor], inputs: tuple[Any, ...]) -> Any:
         """The module with other tensors in the place of its parameters. (`torch.func.functional_call` looks every name up each time.)"""
+        plain = not _functional.get()
+        before = [(slots[name], slots[name]._version) for slots, name, _ in self._buffers] if plain else []
+        # torch.batch_norm changes running statistics without counting it, so values are compared once
+        values = [b.clone() for b, _ in before] if plain and not self._steady else []
+        kept = [] if plain else [(layer, _tensors(layer)) for layer in self.net.modules()]
         try:
             for slots, name, full in self._places:
                 slots[name] = parameters[full]
-            return self.net(*inputs)
+            output = self.net(*inputs) if self._forward is None else self._forward(self.net, *inputs)
         finally:
             for (slots, name, _), own in zip(self._places, self._own, strict=True):
                 slots[name] = own
+            for layer, attributes in kept:  # a tensor of a trace must not outlive it
+                for name in _tensors(layer):
+                    del vars(layer)[name]
+                vars(layer).update(attributes)
+        if plain:
+            self._refuse_state(before, values)
+            self._steady = self._steady or self.net.training
+        return output
+
+    def _refuse_state(self, before: list[tuple[Tensor, int]], values: list[Tensor]) -> None:
+        """Refuse a forward pass that changed a buffer: its results would depend on the passes before it, at other clients too."""
+        changed = [full for (slots, name, full), (b, version) in zip(self._buffers, before, strict=True)
+                   if slots.get(name) is not b or b._version != version]
+        if not self._steady:
+            changed += [full for (_, _, full), (b, _), value in zip(self._buffers, before, values, strict=True)
+                        if not bool(((b == value) | (b.isnan() & value.isnan())).all())]
+            changed += [full for _, _, full in _buffers(self.net)[len(self._buffers):]]  # registered by the pass itself
+        if changed:
+            raise ModuleError(f"the forward pass changes the buffer {changed[0]!r}, which is state outside x: results would depend on the "
+                              "order of the clients, and a resumed run would differ. Keep it constant (eval() on a layer that averages "
+                              "while it trains), make it a parameter, or leave the layer out")
 
     def module(self, x: Tensor) -> nn.Module:
         """A copy of the module with x as its parameters, in inference mode: what to export."""
-        fresh = copy.deepcopy(self.net)
+        # what a pass left in attributes (old weight norms, pruning, activations kept to look at) is of a graph, and cannot be copied
+        left = {id(t): t.detach().clone() for layer in self.net.modules() for t in _tensors(layer).values() if not t.is_leaf}
+        fresh = copy.deepcopy(self.net, left)
         with torch.no_grad():
             own = dict(fresh.named_parameters())
             for name, value in self.parameters(x.detach()).items():
                 own[name].copy_(value)
         return fresh.eval()
 
-    def predict(self, x: Tensor, inputs: Tensor, batch: int = 4096) -> Any:
-        """The output in inference mode, in pieces of `batch` rows."""
+    def predict(self, x: Tensor, inputs: Any, batch: int = 4096) -> Tensor:
+        """The output in inference mode, in pieces of `batch` rows. Several inputs stand in a tuple; a dict of tensors is one input."""
+        given = inputs if isinstance(inputs, tuple) else (inputs,)
+        rows = len(next(iter(given[0].values())) if isinstance(given[0], dict) else given[0])
         modes = [(layer, layer.training) for layer in self.net.modules()]
         self.net.eval()
         try:
             with torch.no_grad():
-                return torch.cat([self._run(self.parameters(x), (part,)) for part in torch.split(inputs, batch)])
+                pieces = [self._run(self.parameters(x), tuple(_cut(value, first, first + batch) for value in given))
+                          for first in range(0, max(rows, 1), batch)]
         finally:
             for layer, mode in modes:
                 layer.training = mode
+        if not all(isinstance(piece, Tensor) for piece in pieces):
+            raise ModuleError(f"predict joins tensors of rows, and the module put out {type(pieces[0]).__name__}: write "
+                              "Model(module, forward=…) with a function that picks the tensor, such as "
+                              "lambda module, inputs: module(inputs).logits")
+        return torch.cat(pieces)
+
+
+def _tensors(layer: nn.Module) -> dict[str, Tensor]:
+    """Tensors in attributes of a layer that are neither parameters nor buffers."""
+    return {name: value for name, value in vars(layer).items() if isinstance(value, Tensor)}
+
+
+def _cut(value: Any, first: int, last: int) -> Any:
+    """Some rows of a tensor, or of each tensor of a dict."""
+    return {name: column[first:last] for name, column in value.items()} if isinstance(value, dict) else value[first:last]
+
+
+def _buffers(module: nn.Module) -> list[tuple[dict[str, Any], str, str]]:
+    """Where each buffer stands, and its full name."""
+    return [(layer._buffers, key, f"{name}.{key}" if name else key) for name, layer in module.named_modules()
+            for key, b in layer._buffers.items() if b is not None and not b.is_inference()]
 
 
 def _dropout_inside(layer: nn.Module) -> bool:
@@ -122,8 +191,8 @@ def ball(radius: float) -> Callable[[Tensor], Tensor]:
     >>> ball(1.0)(torch.tensor([3.0, 4.0]))
     tensor([0.6000, 0.8000])
     """
-    if not radius >= 0:
-        raise ProblemError(f"a ball's radius is not negative; got {radius}")
+    if not 0 <= radius < math.inf:
+        raise ProblemError(f"a ball's radius is finite and not negative; got {radius}")
     return lambda x: x * (radius / torch.linalg.vector_norm(x).clamp_min(max(radius, 1e-30)))
 
 
@@ -133,6 +202,8 @@ def box(low: float, high: float) -> Callable[[Tensor], Tensor]:
     >>> box(0.0, 1.0)(torch.tensor([-1.0, 2.0]))
     tensor([0., 1.])
     """
+    if not low <= high:
+        raise ProblemError(f"a box reaches from its low to its high end; got {low} and {high}")
     return lambda x: x.clamp(low, high)
 
 

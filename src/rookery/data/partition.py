@@ -16,7 +16,7 @@ Column = Sequence[Any] | NDArray[Any] | Tensor
 
 def column(values: Column, what: str = "labels") -> NDArray[Any]:
     """One value per row as an array; at least one, and none missing."""
-    array = np.asarray(values)
+    array = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
     if array.ndim != 1 or len(array) == 0:
         raise DataError(f"{what} must be one value per row, at least one; got an array of shape {array.shape}")
     missing = np.isnan(array) if array.dtype.kind == "f" else np.asarray([value is None or value != value for value in array])

@@ -205,6 +205,8 @@ class Stored:
             raise DataError(f"there is no field {self.inner!r} with stored samples; the clients have {sorted(draw.data.fields)}")
         rows = _everything(draw) if request.outer is None else draw.below(request.outer, draw.column(draw.data.sizes))
         selection = {"rows": torch.from_numpy(draw.column(draw.data.starts) + rows), "index": torch.from_numpy(rows)}
+        if draw.data.fields[self.inner].dim() < 2:
+            raise DataError(f"field {self.inner!r} holds several samples for each row, (rows, samples, …); it has a single number a row")
         stored = draw.data.fields[self.inner].shape[1]
         if request.inner is not None:
             flat = Draw(draw.data, draw.clients, draw.keys, 1, draw.steps).below(rows.shape[2] * request.inner, np.asarray(stored))

@@ -100,6 +100,8 @@ def hold_out(data: Data, share: float, seed: int = 0, groups: str | None = None)
         raise DataError(f"the share to hold out must lie between 0 and 1, not {share}")
     if not data.fields:
         raise DataError("these clients are streams without rows: there is nothing to hold out; draw validation samples instead")
+    if groups is not None and groups not in data.fields:
+        raise DataError(f"there is no field {groups!r} to keep whole; the clients have {sorted(data.fields)}")
     if int(data.sizes.max()) < 2:
         raise DataError("every client has a single row, which it keeps for training; there is nothing to hold out: merge clients first")
     held = np.zeros(int(data.sizes.sum()), dtype=bool)

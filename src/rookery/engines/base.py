@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..client import Client, Drawing, Setting
-from ..errors import DataError, EngineError, NonFinite, PlacementError, UploadError
+from ..client import Client, Drawing, Setting, generators, same
+from ..errors import AlgorithmError, DataError, EngineError, NonFinite, PlacementError, UploadError
 
 Index = NDArray[np.int64]
 
@@ -218,11 +218,13 @@ def run_one(setting: Setting, op: Map, client: int, times: int, arguments: list[
     drawing = Drawing(setting, client, op.phase, op.call, times)
     calls: Counter[str] = Counter()
     samples = 0
-    c = Client(setting, times, drawing)
+    c = Client(setting, times, drawing, name=setting.data.names[client])
     before = drawing.versions()
+    device = next((a.device for a in arguments if isinstance(a, Tensor)), torch.device("cpu"))
+    states = generators(device)
     for step in range(times):
         drawing.step = step
-        c = Client(setting, times, drawing)
+        c = Client(setting, times, drawing, name=setting.data.names[client])
         versions = [a._version for a in arguments if isinstance(a, Tensor)]
         out = results(op, op.fn(c, *arguments))
         if versions != [a._version for a in arguments if isinstance(a, Tensor)]:
@@ -234,4 +236,8 @@ def run_one(setting: Setting, op: Map, client: int, times: int, arguments: list[
         raise DataError(f"{op.fn.__qualname__} at client {setting.data.names[client]!r} changed its batch in place, "
                         "and a full batch is the data itself: "
                         "write batch.field.clone(), or inplace=False in the first layer, and load the data again")
+    if not same(states, generators(device)):
+        raise AlgorithmError(f"{op.fn.__qualname__} used torch's global generator, so its results would depend on the order of the "
+                             "clients, and a resumed run would differ: write c.noise(x) for random numbers of the client's own, and "
+                             "stochastic=True in the problem for a loss that is random")
     return tuple(arguments[: len(op.out)]), Work(calls, samples, len(c.requests)), c

@@ -21,7 +21,8 @@ from .. import rng
 from ..client import Client, Drawing, Setting
 from ..data.sampling import Draw, Request
 from ..data.store import Batch
-from ..errors import EngineError
+from ..errors import EngineError, RookeryError
+from ..noise import Noise
 from ..problem import Problem
 from . import fusing
 from .base import Flush, Index, Map, PerClient, Put, Reducer, Ref, Take, Work, results, run_one
@@ -34,6 +35,7 @@ class Plan:
     """What one run at one client showed of a client function."""
 
     requests: list[Request]
+    noises: list[Noise]
     calls: Counter[str]
     samples: list[int]  # a full batch counts one row
     asks_times: bool  # whether it read c.times, which is then an input of its graphs
@@ -159,7 +161,8 @@ class Vectorised(LocalEngine):
             rows = max(1, int(self.setting.data.sizes[flush.cohort[0]]))
             samples = [seen // rows if request.outer is None else seen
                        for request, seen in zip(client.requests, client.samples, strict=True)]
-            self.plans[key] = Plan(client.requests, client.calls, samples, client.asked_times, [value.dtype for value in shown])
+            self.plans[key] = Plan(client.requests, client.noises, client.calls, samples, client.asked_times,
+                                   [value.dtype for value in shown])
         return self.plans[key]
 
     def _groups(self, flush: Flush, op: Map, plan: Plan) -> list[tuple[Index, Index]]:
@@ -181,6 +184,7 @@ class Vectorised(LocalEngine):
         count = len(op.out)
         if len(clients) == 1:
             return [value[None] for value in run_one(self.setting, op, int(clients[0]), int(times[0]), self._first(op, arguments))[0]]
+        given = arguments
         # a number becomes an input of the graph, so that a schedule does not trace it anew
         arguments = [torch.tensor(a, dtype=torch.float64) if isinstance(a, float) else a for a in arguments]
         taus = [torch.from_numpy(times.astype(np.float64))] if plan.asks_times else []
@@ -193,16 +197,28 @@ class Vectorised(LocalEngine):
             arguments = [*(a.clone(memory_format=torch.contiguous_format) for a in arguments[:count]), *arguments[count:]]
         for step, batches in enumerate(self._batches(op, plan, clients, int(times.max()))):
             tensors = taus + [a for a in arguments if isinstance(a, Tensor)] + [leaf for batch in batches for leaf in batch.leaves()]
-            made = list(self._graph(op, plan, arguments, batches, tensors, owned)(*tensors))
+            try:
+                made = list(self._graph(op, plan, arguments, batches, tensors, owned)(*tensors))
+            except Exception as error:
+                raise self._blame(op, clients, times, given, error) from error
             if step >= fewest:  # some clients are done
                 busy = torch.from_numpy(times > step)
                 made = [torch.where(busy.view(-1, *[1] * (new.dim() - 1)), new, old) for new, old in zip(made, arguments, strict=False)]
             arguments = [*made, *arguments[count:]]
         return arguments[:count]
 
+    def _blame(self, op: Map, clients: Index, times: Index, arguments: list[Any], error: Exception) -> Exception:
+        """What to raise for an error of a graph. If one client's rows are at fault, its plain run raises an error with its name instead."""
+        for k, client in enumerate(clients):
+            own = [a[k : k + 1] if isinstance(a, Tensor) else a for a in arguments]
+            run_one(self.setting, op, int(client), int(times[k]), self._first(op, own))
+        return error if isinstance(error, RookeryError) else EngineError(
+            f"{op.fn.__qualname__} runs at each client alone, but not at all of them as one graph ({str(error).strip().splitlines()[-1]}); "
+            'write engine="loop"')
+
     def _batches(self, op: Map, plan: Plan, clients: Index, times: int) -> Iterator[list[Batch]]:
         """The clients' batches, repetition after repetition; selected for a run of repetitions at once."""
-        if not plan.requests:
+        if not plan.requests and not plan.noises:
             yield from ([] for _ in range(times))
             return
         sampling, data = self.setting.problem.sampling, self.setting.data
@@ -219,8 +235,9 @@ class Vectorised(LocalEngine):
             steps = np.arange(first, min(first + ahead, times))
             selections = [sampling.select(Draw(data, clients, keys, position, steps, stream), request)
                           for position, request in enumerate(plan.requests)]
-            for place in range(len(steps)):
-                yield [sampling.fetch(data, {name: index[:, place] for name, index in selection.items()}) for selection in selections]
+            for place, step in enumerate(steps):
+                yield [*(sampling.fetch(data, {name: index[:, place] for name, index in selection.items()}) for selection in selections),
+                       *(Batch({"noise": noise.numbers(keys, position, int(step))}) for position, noise in enumerate(plan.noises))]
 
     def _graph(self, op: Map, plan: Plan, arguments: list[Any], batches: list[Batch], tensors: list[Tensor],
                owned: tuple[int, ...]) -> Graph:
@@ -242,7 +259,8 @@ class Vectorised(LocalEngine):
         return plan.graphs[key]
 
     @staticmethod
-    def _served(op: Map, plan: Plan, served: list[Batch], position: int, request: Request) -> Batch:
-        if position >= len(served) or plan.requests[position] != request:
+    def _served(op: Map, plan: Plan, served: list[Batch], position: int, request: Request | Noise) -> Batch:
+        position += len(plan.requests) if isinstance(request, Noise) else 0
+        if position >= len(served) or [*plan.requests, *plan.noises][position] != request:
             raise EngineError(f"{op.fn.__qualname__} draws differently from one client to the next; write engine=\"loop\"")
         return served[position]

@@ -30,6 +30,8 @@ def binary_scores(model: Model, squash: bool = True) -> Scores:
     tensor([0.5000, 0.5000, 0.5000])
     """
     def scores(x: Tensor, b: Batch) -> Tensor:
+        if len(x) != model.size:
+            raise ProblemError(f"x has {model.size} numbers, the model's parameters; got {len(x)}")
         out: Tensor = model(x, b.inputs)
         out = out[:, None] if out.dim() == 1 else out
         if out.dim() != 2 or out.shape[1] > 2:
@@ -61,12 +63,16 @@ def ap_surrogate(scores: Model | Scores, margin: float = 1.0, sampling: Positive
     """
     if not margin > 0:
         raise ProblemError(f"margin must be positive, or pairs of equal scores would not count; got {margin}")
+    if isinstance(scores, torch.nn.Module):
+        raise ProblemError("scores are a function of x and a batch, or a Model: write ap_surrogate(Model(module))")
     model = scores if isinstance(scores, Model) else None
     score: Scores = binary_scores(scores) if isinstance(scores, Model) else scores
     sampling = sampling or Positives()
     label, guard = sampling.label, 1e-8 * margin**2
 
     def g(x: Tensor, xi: Batch, eta: Batch) -> Tensor:
+        if getattr(xi, label).dim() != 1:
+            raise ProblemError(f"field {label!r} holds one number a row; got rows of shape {tuple(getattr(xi, label).shape[1:])}")
         both = score(x, Batch({name: torch.cat([field, eta.fields[name][0]]) for name, field in xi.fields.items()}))
         rows = xi.fields[label].shape[0]
         loss = (margin - both[:rows, None] + both[None, rows:]).clamp_min(0).square()

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from ..autodiff import cross, jvp
 from ..data.sampling import Draw, Request, Sampler, Selection, Stratified
@@ -24,6 +23,7 @@ from ..problem import Bilevel
 from ..vector import Model
 from .dro import Losses, one_a_row
 from .groups import members
+from .supervised import class_losses, scores, weight_of
 
 Loss = Callable[[Tensor, Tensor, Batch], Tensor]
 
@@ -66,7 +66,7 @@ class _Apart(Stratified):
         return _Kinds(batch, None, int(torch.minimum(kind, batch.validation.shape[-1] - kind).min()))
 
     def whole(self, fields: dict[str, Tensor]) -> Batch:
-        return _Kinds(super().whole(fields), None, _both_kinds(fields, "a client"))
+        return _Kinds(super().whole(fields), None, _both_kinds(fields, "it"))
 
 
 def _both_kinds(fields: dict[str, Tensor], who: str) -> int:
@@ -74,6 +74,8 @@ def _both_kinds(fields: dict[str, Tensor], who: str) -> int:
     if "validation" not in fields:
         raise DataError("a bilevel objective tells its rows apart by the field `validation`, 1 for the outer loss and 0 for the inner one; "
                         f"there are {sorted(fields)}")
+    if fields["validation"].dim() != 1:
+        raise DataError(f"the field `validation` holds one number a row; it has rows of shape {tuple(fields['validation'].shape[1:])}")
     outside = int((fields["validation"] > 0).sum())
     inside = len(fields["validation"]) - outside
     if not (outside and inside):
@@ -146,22 +148,23 @@ def loss_tuning(model: Model, classes: int, weights: Tensor | None = None, ridge
 
     def f(x: Tensor, y: Tensor, b: Batch) -> Tensor:
         _length("y", y, model.size, "the model's parameters")
-        losses = F.cross_entropy(model(y, b.inputs), b.labels, reduction="none")
-        return _outside(losses if weights is None else losses * torch.index_select(weights.to(losses), 0, b.labels), b)
+        losses = class_losses(scores(model, y, b, classes), b.labels)
+        return _outside(losses if weights is None else losses * weight_of(b.labels, weights, losses), b)
 
     def g(x: Tensor, y: Tensor, b: Batch) -> Tensor:
-        value = adjusted(x, model(y, b.inputs), b)
+        _length("y", y, model.size, "the model's parameters")
+        value = adjusted(x, scores(model, y, b, classes), b)
         return value + 0.5 * ridge * y.square().sum() if ridge else value
 
-    def adjusted(x: Tensor, scores: Tensor, b: Batch) -> Tensor:
+    def adjusted(x: Tensor, logits: Tensor, b: Batch) -> Tensor:
         _length("x", x, 2 * classes, "(Δ, l)")
-        return _inside(F.cross_entropy(torch.sigmoid(x[:classes]) * scores + x[classes:], b.labels, reduction="none"), b)
+        return _inside(class_losses(torch.sigmoid(x[:classes]) * logits + x[classes:], b.labels), b)
 
     def g_xy(x: Tensor, y: Tensor, b: Batch, v: Tensor) -> Tensor:
         """x meets y in the scores only, so their derivative along v is all that is needed of the model: no backward pass through it."""
         b = _rows(b, False)
-        scores, along = jvp(lambda w: model(w, b.inputs).reshape(-1), y, v)
-        return cross(lambda z, s: adjusted(z, s.view(-1, classes), b), x, scores, along)
+        logits, along = jvp(lambda w: model(w, b.inputs).reshape(-1), y, v)
+        return cross(lambda z, s: adjusted(z, s.view(-1, classes), b), x, logits, along)
 
     def statistics(x: Tensor, b: Batch) -> Tensor:
         kind = (b.validation > 0).to(x.dtype)
@@ -195,7 +198,11 @@ def hyper_representation(features: Model, width: int, classes: int, ridge: float
         _length("x", x, features.size, "the parameters of the features")
         _length("y", y, classes * (width + 1), "the head (W, b)")
         W, offset = y[: classes * width].view(classes, width), y[classes * width :]
-        return F.cross_entropy(features(x, b.inputs) @ W.T + offset, b.labels, reduction="none")
+        phi = features(x, b.inputs)
+        if not isinstance(phi, Tensor) or phi.dim() != 2 or phi.shape[1] != width:
+            what = f"shape {tuple(phi.shape)}" if isinstance(phi, Tensor) else type(phi).__name__
+            raise ProblemError(f"the features put out {width} numbers a row, the width; got {what}")
+        return class_losses(phi @ W.T + offset, b.labels)
 
     return _bilevel(lambda x, y, b: _outside(losses(x, y, b), b),
                     lambda x, y, b: _inside(losses(x, y, b), b) + 0.5 * ridge * y.square().sum(), model=features, **options)
@@ -217,7 +224,7 @@ def hyper_parameters(losses: Losses, **options: Any) -> Bilevel:
 
 
 def data_reweighting(losses: Losses, ridge: float = 1e-3, **options: Any) -> Bilevel:
-    """Weights σ(x_j) for groups of training rows, learned on clean validation rows; field `group` holds each row's j.
+    """Weights σ(x_j) for groups of training rows, learned on clean validation rows; field `group` holds each row's j < len(x).
 
         g(x, y) = mean over training rows of σ(x_group)·ℓ(y) + (ridge/2)‖y‖²,   f(x, y) = mean over validation rows of ℓ(y)
 
@@ -228,7 +235,9 @@ def data_reweighting(losses: Losses, ridge: float = 1e-3, **options: Any) -> Bil
     _not_negative(ridge=ridge)
 
     def g(x: Tensor, y: Tensor, b: Batch) -> Tensor:
-        group = torch.where(b.validation > 0, 0, b.group)
+        if b.group.dim() != 1 or b.group.is_floating_point():
+            raise ProblemError(f"field 'group' holds a whole number a row, from 0; got {b.group.dtype} of shape {tuple(b.group.shape)}")
+        group = torch.where(b.validation > 0, 0, b.group.long())
         return _inside(torch.sigmoid(torch.index_select(x, 0, group)) * losses(y, b), b) + 0.5 * ridge * y.square().sum()
 
     return _bilevel(lambda x, y, b: _outside(losses(y, b), b), g, **options)

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from ..data.store import Batch
 from ..errors import ProblemError
 from ..problem import Compositional
+from ..vector import Model
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -26,6 +27,10 @@ EDGE = 60.0  # of exponents: beyond exp(60) float32 would overflow
 
 def per_row(values: Losses, name: str = "losses") -> Losses:
     """The same function, refused where it does not give one number for each row of a batch."""
+    if isinstance(values, Model | torch.nn.Module):
+        raise ProblemError(f"{name} are a function of x and a batch, one number a row; got a {type(values).__name__}: write "
+                           "cross_entropy_losses(model), or a function of your own that calls model(x, batch.inputs)")
+
     def checked(x: Tensor, b: Batch) -> Tensor:
         found = values(x, b)
         return one_a_row(found, len(next(iter(b.fields.values()))) if b.fields else len(found), name)

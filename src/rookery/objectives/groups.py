@@ -8,17 +8,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from ..data.store import Batch
 from ..errors import ProblemError
 from ..problem import Compositional, Minimization
 from ..vector import Model
 from .dro import Losses, per_row
+from .supervised import class_losses, scores, weight_of
 
 
 def members(values: Tensor, groups: int, dtype: torch.dtype) -> Tensor:
     """(rows, groups): 1 where a row is of that group."""
+    if values.dim() != 1:
+        raise ProblemError(f"a group or a class is one number a row; got a field of shape {tuple(values.shape)}: write field[:, 0]")
     return (values[:, None] == torch.arange(groups, device=values.device)).to(dtype)
 
 
@@ -96,8 +98,8 @@ def balanced_cross_entropy(model: Model, classes: int | None = None, **options: 
         weight = total.sum() / (len(total) * total)
 
         def f(x: Tensor, b: Batch) -> Tensor:
-            ell = F.cross_entropy(model(x, b.inputs), b.labels, reduction="none")
-            return (ell * torch.index_select(weight.to(ell), 0, b.labels)).mean()
+            ell = class_losses(scores(model, x, b, len(weight)), b.labels)
+            return (ell * weight_of(b.labels, weight, ell)).mean()
 
         return replace(problem, f=f, statistics=None, finish=None)
 

@@ -46,8 +46,9 @@ def invariant_logistic(truth: Tensor, noise: float = 1.0, scale: float = 1.0, la
     Reference: Hu, Zhang, Chen, He, "Biased stochastic first-order methods for conditional stochastic optimization and applications in
     meta learning", NeurIPS 2020; Wu et al., "Federated conditional stochastic optimization", NeurIPS 2023, equation (4).
     """
-    if truth.dim() != 1 or not truth.is_floating_point():
-        raise ProblemError(f"truth is a flat floating vector, one number per input; got {truth.dtype} of shape {tuple(truth.shape)}")
+    if not isinstance(truth, Tensor) or truth.dim() != 1 or not truth.is_floating_point():
+        what = f"{truth.dtype} of shape {tuple(truth.shape)}" if isinstance(truth, Tensor) else type(truth).__name__
+        raise ProblemError(f"truth is a flat floating vector, one number per input; got {what}")
     for name, value in {"noise": noise, "lam": lam, "gamma": gamma}.items():
         if not value >= 0:
             raise ProblemError(f"{name} must not be negative; got {value}")
