@@ -16,6 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
+from rookery import FedAvg
 from rookery.cli import main
 from rookery.config import algorithms, parse, read
 from rookery.errors import ConfigError, RookeryError
@@ -257,3 +258,11 @@ def test_the_examples_run(file: Path) -> None:
 def test_a_warm_up_longer_than_the_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"warm_up.rounds is 9, but the run has 4 rounds"):
         assemble(parse(changed(warm_up={"rounds": 9}))).run(tmp_path, "x")
+
+
+def test_an_algorithm_derived_from_another_does_not_take_its_name() -> None:
+    class Mine(FedAvg):
+        """Derived, and without a title of its own."""
+
+    assert algorithms()["FedAvg"] is FedAvg
+    assert Mine not in algorithms().values()

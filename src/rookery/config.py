@@ -41,7 +41,8 @@ _SECTIONS = {"data": DataPart, "sites": SitesPart, "model": ModelPart, "federati
 
 def algorithms() -> dict[str, type[Algorithm]]:
     """Every algorithm this process has imported, by the name its paper prints."""
-    return {cls.title: cls for cls in PROGRAMS.values() if issubclass(cls, Algorithm) and cls.title and cls.solves is not Problem}
+    return {cls.title: cls for cls in PROGRAMS.values()  # a title is a class's own: one that derives from FedAvg is not FedAvg
+            if issubclass(cls, Algorithm) and vars(cls).get("title") and cls.solves is not Problem}
 
 
 def nearest(word: str, words: Sequence[str]) -> str:
