@@ -82,14 +82,14 @@ def load(path: Path | str, algorithm: Algorithm, fed: Federation) -> Any:
     values: dict[str, Any] = {}
     for name, note in header["fields"].items():
         if note == "tensor":
-            values[name] = tensors[name]
+            values[name] = tensors[name].clone()  # in memory of its own: products may round by where their factors lie
         elif name in notes:
             cohort: Cohort = fed
             if note["cohort"] is not None:
                 index = tuple(note["cohort"])
                 cohort = cohorts.setdefault(index, Cohort(fed, np.asarray(index)))
             if not isinstance(fed.engine, Wire):
-                fed.engine.restore(fresh[name], tensors[f"{name}.clients"].numpy(), list(tensors[f"{name}.rows"]), note["pool"])
+                fed.engine.restore(fresh[name], tensors[f"{name}.clients"].numpy(), [row.clone() for row in tensors[f"{name}.rows"]], note["pool"])
             fed.tape.stored.add(fresh[name])
             values[name] = Clients(cohort, fresh[name], pool=note["pool"])
         else:

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._decomp import get_decompositions
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -119,7 +121,9 @@ def trace(op: Map, one: Callable[..., tuple[Tensor, ...]], tensors: list[Tensor]
     try:
         with functional(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            graph = make_fx(torch.func.vmap(one, in_dims=dims), decomposition_table=_decompositions())(*tensors)
+            # without a mode to find, make_fx makes one for every node's shape, each with a copy of the Python stack
+            with tracing(TracingContext(FakeTensorMode())):
+                graph = make_fx(torch.func.vmap(one, in_dims=dims), decomposition_table=_decompositions())(*tensors)
             tidy(graph)
             fuse(graph, owned)
             script = _script(graph, tensors)
