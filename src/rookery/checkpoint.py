@@ -87,9 +87,10 @@ def load(path: Path | str, algorithm: Algorithm, fed: Federation) -> Any:
             cohort: Cohort = fed
             if note["cohort"] is not None:
                 index = tuple(note["cohort"])
-                cohort = cohorts.setdefault(index, Cohort(fed, np.asarray(index)))
+                cohort = cohorts.setdefault(index, Cohort(fed, np.asarray(index), fed.cohorts == "weighted"))
             if not isinstance(fed.engine, Wire):
-                fed.engine.restore(fresh[name], tensors[f"{name}.clients"].numpy(), [row.clone() for row in tensors[f"{name}.rows"]], note["pool"])
+                rows = [row.clone() for row in tensors[f"{name}.rows"]]
+                fed.engine.restore(fresh[name], tensors[f"{name}.clients"].numpy(), rows, note["pool"])
             fed.tape.stored.add(fresh[name])
             values[name] = Clients(cohort, fresh[name], pool=note["pool"])
         else:
