@@ -115,7 +115,8 @@ def test_mistakes_in_a_schedule(lr: dict[str, Any], words: str) -> None:
 def test_what_crosses_the_network_is_found_for_every_algorithm(title: str) -> None:
     _, lines = crossing(algorithms()[title])
     assert {line.direction for line in lines} == {"down", "up"}
-    assert all(not letters(line.floats).isdigit() or line.floats == 1 for line in lines)
+    fixed = {"FastDRO": {1, 2, 4, 30}}.get(title, {1})  # lengths that do not depend on those of x and y
+    assert all(not letters(line.floats).isdigit() or line.floats in fixed for line in lines)
     assert all(line.what for line in lines)
 
 

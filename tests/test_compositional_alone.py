@@ -31,10 +31,11 @@ def test_one_machine_twins_on_the_samples_that_were_drawn(projected: bool) -> No
     low, high = (-0.2, 0.4) if projected else (-1e9, 1e9)
     clip: dict[str, Any] = {"project": lambda x: np.clip(x, low, high)} if projected else {}
     g, jac, f, h = ON_BATCHES
+    start = np.clip(k.x0.numpy(), low, high)  # a starting point is projected
     fed, sampling = recorded(k, project_x=box(low, high))
     ours = run(SCGD(LR, 0.3, 1, 3), fed, k.x0)
     first, *rest = sampling.__dict__["drawn"]
-    arguments = (*ON_BATCHES, list(zip(rest[::2], rest[1::2], strict=True)), k.x0.numpy(), g(k.x0.numpy(), first), LR, 0.3)
+    arguments = (*ON_BATCHES, list(zip(rest[::2], rest[1::2], strict=True)), start, g(start, first), LR, 0.3)
     same(ours, twins.scgd(*arguments, **clip))
     if not projected:
         different(ours, twins.broken_scgd(*arguments))
@@ -42,9 +43,9 @@ def test_one_machine_twins_on_the_samples_that_were_drawn(projected: bool) -> No
     fed, sampling = recorded(k, project_x=box(low, high))
     ours = run(NASA(0.5, 0.4, 1.2, 0.8, 1, 3), fed, k.x0)
     first, second, *rest = sampling.__dict__["drawn"]
-    u = g(k.x0.numpy(), first)
-    z = jac(k.x0.numpy(), first).T @ f(u) + h(k.x0.numpy(), second)
-    arguments = (*ON_BATCHES, list(zip(rest[::2], rest[1::2], strict=True)), k.x0.numpy(), z, u, 1 / 0.5, 0.4, 1.2, 0.8)
+    u = g(start, first)
+    z = jac(start, first).T @ f(u) + h(start, second)
+    arguments = (*ON_BATCHES, list(zip(rest[::2], rest[1::2], strict=True)), start, z, u, 1 / 0.5, 0.4, 1.2, 0.8)
     same(ours, twins.nasa(*arguments, **clip))
     if not projected:
         different(ours, twins.broken_nasa(*arguments))
