@@ -183,8 +183,8 @@ def test_fedbioacc() -> None:
 def test_fedbioacc_finds_the_solution_of_unequal_clients_with_eight_local_steps() -> None:
     """A correction at the averaged previous point would end more than 0.01 away."""
     k = known.bilevel(sizes=(4, 4, 4, 4))
-    states = run(FedBiOAcc(0.05, 0.05, 0.05, 8, decay=0.01), Federation(k.problem, k.data), rounds=600)
-    assert (states[-1].x - k.x).norm() < 1e-3
+    states = run(FedBiOAcc(0.05, 0.05, 0.05, 8, decay=0.01), Federation(k.problem, k.data), rounds=200)
+    assert (states[-1].x - k.x).norm() < 3e-3
 
 
 @pytest.mark.parametrize("name", ["alset", "bsa", "ttsa", "stocbio"])

@@ -11,7 +11,7 @@ import torch
 import twins_bilevel as twins
 from nested_problems import inverse_gradient
 
-from rookery import SCAFFOLD, FedAvg, Federation, FedNova, ShroFBO, SimFBO
+from rookery import SCAFFOLD, Data, FedAvg, Federation, FedNova, ShroFBO, SimFBO
 from rookery import testproblems as known
 from rookery.errors import AlgorithmError
 from rookery.fed import Cohort
@@ -78,17 +78,17 @@ def test_systematic_sampling_takes_each_as_often_as_it_is_likely() -> None:
 
 
 def test_a_cohort_drawn_by_weight_has_an_unbiased_mean_and_a_uniform_one_has_not() -> None:
-    """One step of FedAvg, on average over 4 000 cohorts of two, against the step of all clients."""
+    """One step of FedAvg, on average over 1 000 cohorts of two, against the step of all clients."""
     k = known.minimization()
     algorithm, moves = FedAvg(0.5), {}
     whole = algorithm.round(*((fed := Federation(k.problem, k.data, weights=WEIGHTS)), algorithm.init(fed, k.x0))).x
     for cohorts in ("uniform", "weighted"):
         fed = Federation(k.problem, k.data, weights=WEIGHTS, participate=2, cohorts=cohorts, engine="loop")
         start = algorithm.init(fed, k.x0)
-        moves[cohorts] = torch.stack([algorithm.round(fed, start).x - whole for _ in range(4000)])
-    error = {name: float((m.mean(0) / (m.std(0) / 4000**0.5)).abs().max()) for name, m in moves.items()}
+        moves[cohorts] = torch.stack([algorithm.round(fed, start).x - whole for _ in range(1000)])
+    error = {name: float((m.mean(0) / (m.std(0) / 1000**0.5)).abs().max()) for name, m in moves.items()}
     assert error["weighted"] < 4.5
-    assert error["uniform"] > 10
+    assert error["uniform"] > 6
 
 
 def test_a_client_with_too_much_weight_cannot_be_drawn_by_weight() -> None:
@@ -111,6 +111,22 @@ def test_scaffold_keeps_its_variate_the_weighted_mean_of_the_clients(engine: str
     own = fed.take(state.ci, fed.map(algorithm.zero, fed.broadcast(k.x0)))
     parts = fed.map(algorithm.finish, *fed.broadcast(k.x0, k.x0), own, fed.broadcast(0 * k.x0), 1, np.ones(4), 1.0)[2]
     torch.testing.assert_close(fed.mean(parts), state.c, rtol=1e-10, atol=1e-12)
+
+
+def test_a_client_without_weight_does_not_disturb_scaffold() -> None:
+    k = known.minimization()
+    parts = {name: dict(k.data.views(i)) for i, name in enumerate(k.data.names)}
+    ends = []
+    for weights in ([1.0] * 4, [1.0] * 4 + [0.0]):
+        if len(weights) > 4:
+            parts["mute"] = {name: 3 * field for name, field in parts["site-1"].items()}
+        fed, algorithm = Federation(k.problem, Data.from_parts(parts), weights=weights), SCAFFOLD(0.1, 3)
+        state = algorithm.init(fed, k.x0)
+        for _ in range(3):
+            state = algorithm.round(fed, state)
+        ends.append(state)
+    torch.testing.assert_close(ends[0].x, ends[1].x)
+    torch.testing.assert_close(ends[0].c, ends[1].c)
 
 
 def test_fednova_weighs_its_steps_as_its_mean_does() -> None:

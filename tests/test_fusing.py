@@ -95,6 +95,39 @@ def test_what_is_read_again_is_not_overwritten(fn: Any) -> None:
         torch.testing.assert_close(found, right)
 
 
+def deep(x: Tensor, y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """Each layer's gradient is a product with the other layer, which is a part of x too."""
+    first, second = x[:, :12].view(2, 3, 4), x[:, 12:].view(2, 4, 3)
+    slope = torch.bmm(first, second)
+    g = torch.cat([torch.bmm(slope, second.transpose(1, 2)).view(2, 12), torch.bmm(first.transpose(1, 2), slope).view(2, 12)], 1)
+    return x - s * g, y
+
+
+def crossed(x: Tensor, y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """Two vectors, each moved along the other."""
+    return x - 0.5 * y, y + 0.25 * x
+
+
+def shifted(x: Tensor, y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """A vector moved along another view of itself."""
+    return x + 0.5 * x.view(2, 4, 6).transpose(0, 1).reshape(2, 24), y - s * x.view(2, 6, 4).transpose(1, 2).reshape(2, 24)
+
+
+def itself(x: Tensor, y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    return x - s * torch.cat([x[:, 12:], torch.bmm(y[:, :12].view(2, 3, 4), x[:, :12].view(2, 4, 3)).view(2, 9), x[:, :3]], 1), y + s * y
+
+
+@pytest.mark.usefixtures("everything_is_large")
+@pytest.mark.parametrize("fn", [deep, crossed, shifted, itself])
+def test_what_is_overwritten_at_the_end_is_not_read_there(fn: Any) -> None:
+    r = torch.Generator().manual_seed(1)
+    x, y = (torch.randn(2, 24, generator=r, dtype=torch.float64) for _ in range(2))
+    s = torch.tensor(0.3, dtype=torch.float64)
+    graph, _ = fused(fn, x, y, s, owned=(0, 1))
+    for found, right in zip(graph(x.clone(), y.clone(), s), fn(x, y, s), strict=True):
+        torch.testing.assert_close(found, right)
+
+
 @pytest.mark.usefixtures("everything_is_large")
 @pytest.mark.parametrize(("fn", "wanted"), [
     (lambda x, y, s: x + 0.5 * y, ["add.Tensor"]),
@@ -102,6 +135,9 @@ def test_what_is_read_again_is_not_overwritten(fn: Any) -> None:
     (lambda x, y, s: x - y * 0.5, ["sub.Tensor"]),
     (lambda x, y, s: x - s * y, ["addcmul.default"]),
     (lambda x, y, s: 0.9 * x + 0.1 * y, ["mul.Tensor", "add_.Tensor"]),
+    (lambda x, y, s: x - y.exp(), ["exp.default", "sub.out"]),
+    (lambda x, y, s: x - s * y.exp(), ["exp.default", "addcmul.out"]),
+    (lambda x, y, s: (x * y.exp()) * x, ["exp.default", "mul.out", "mul_.Tensor"]),
     (lambda x, y, s: (x.exp() + 1) * 2, ["exp.default", "add_.Tensor", "mul_.Tensor"]),
     (lambda x, y, s: x.expand(3, 2, 4) + 1.0, ["expand.default", "add.Tensor"]),
     (lambda x, y, s: x.exp() + 1 + x.exp().view(8).sum(), None),  # exp(x), which is computed once, is read twice

@@ -45,7 +45,7 @@ def whole(choices: list[int], gradient: Gradient) -> Callable[[Tensor], Tensor]:
     return lambda z: expression(list(choices), gradient, [z], 2).sum()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 59), min_size=8, max_size=30), st.integers(0, 2**20))
 def test_plain_vectorised_and_numeric_derivatives_agree(choices: list[int], seed: int) -> None:
     points = 0.5 * torch.randn(2, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

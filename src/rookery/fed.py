@@ -65,7 +65,8 @@ class Cohort:
 
         The cohort's mean of importance·value is the part of these clients in the mean over all.
         """
-        return np.asarray(self.fed.weights[self.index] / self.fed.weights.sum() / self.mean_weights)
+        shares = self.fed.weights[self.index] / self.fed.weights.sum()
+        return self.size * shares if self.even else np.full(self.size, shares.sum())
 
     @property
     def horvitz_thompson(self) -> float:

@@ -47,7 +47,8 @@ class FastDRO(AveragedGradient):
         X = S.broadcast(s.x)
         widest = int(fed.data.sizes.max()) if self.batch is None else self.batch
         moments, V, Q = S.map(self.losses, X, widest)
-        bounds = self.threshold(S, V, Q, S.mean(moments), fewest=1 / widest * float(S.mean_weights.min()))
+        weights = S.mean_weights
+        bounds = self.threshold(S, V, Q, S.mean(moments), fewest=float(weights[weights > 0].min()) / widest)
         direction, total = S.mean(*S.map(self.direction, X, V, Q, S.broadcast(bounds), like=V))
         return self.State(fed.project_x(s.x - value_at(self.lr, s.t) * direction / total), s.t + 1)
 

@@ -7,7 +7,7 @@ what nobody reads any more: intermediate results, and the vectors that a repeate
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -19,6 +19,7 @@ aten = torch.ops.aten
 LARGE = 16_384  # numbers: below it a call costs more than the memory that it spares
 IN_PLACE = {aten.add.Tensor: aten.add_.Tensor, aten.sub.Tensor: aten.sub_.Tensor, aten.mul.Tensor: aten.mul_.Tensor,
             aten.addcmul.default: aten.addcmul_.default}
+INTO = {aten.add.Tensor: aten.add.out, aten.sub.Tensor: aten.sub.out, aten.mul.Tensor: aten.mul.out, aten.addcmul.default: aten.addcmul.out}
 
 
 def fuse(module: GraphModule, owned: Sequence[int] = ()) -> None:
@@ -29,11 +30,12 @@ def fuse(module: GraphModule, owned: Sequence[int] = ()) -> None:
     for node in list(graph.nodes):
         _multiply_while_adding(graph, node)
     own = _overwritable(graph, owned)
+    places = set(own.values())
     for node in list(graph.nodes):
         if node.target is aten.cat.default:
-            _products_into_place(graph, node, own)
+            _products_into_place(graph, node, own, places)
     for node in list(graph.nodes):
-        _overwrite(graph, node, own)
+        _overwrite(graph, node, own, places)
     module.recompile()
 
 
@@ -69,6 +71,11 @@ def _memory_of(node: Node) -> set[Node]:
             found.add(node)
             ahead += node.all_input_nodes if _aliases(node) else []
     return found
+
+
+def _reads(values: Iterable[Any], places: set[Node]) -> bool:
+    """Whether one of these values may be memory of an input that is overwritten at the end."""
+    return any(isinstance(value, Node) and not places.isdisjoint(_memory_of(value)) for value in values)
 
 
 def _call(graph: Graph, target: Any, *arguments: Any, like: Node | None = None, **options: Any) -> Node:
@@ -129,7 +136,7 @@ def _overwritable(graph: Graph, owned: Sequence[int]) -> dict[Node, Node]:
             and given[k] not in seen and _alike(given[k], result) and results.count(result) == len(result.users) == 1}
 
 
-def _products_into_place(graph: Graph, cat: Node, own: dict[Node, Node]) -> None:
+def _products_into_place(graph: Graph, cat: Node, own: dict[Node, Node], places: set[Node]) -> None:
     """Let the large products among the parts of K flat vectors write into these vectors, or into those they are added to."""
     parts: Any = cat.args[0]
     if not _large(cat) or len(_meta(cat).shape) != 2 or cat.args[1:] not in ((1,), (-1,)) or not all(_meta(p) for p in parts):
@@ -138,7 +145,10 @@ def _products_into_place(graph: Graph, cat: Node, own: dict[Node, Node]) -> None
     if 2 * sum(_meta(part).shape.numel() for part, found in zip(parts, products, strict=True) if found) < _meta(cat).shape.numel():
         return
     update = next(iter(cat.users)) if len(cat.users) == 1 else None
-    if update is not None and update in own and update.target is aten.addcmul.default and update.args[:2] == (own[update], cat):
+    # what is done at the end must not read what another operation at the end has overwritten
+    factors = [value for part, found in zip(parts, products, strict=True) for value in ([part] if found is None else found.args)]
+    if update is not None and update in own and update.target is aten.addcmul.default and update.args[:2] == (own[update], cat) \
+            and not _reads([*factors, update.args[2]], places):
         _update_in_place(graph, cat, update, own.pop(update), parts, products)
         return
     with graph.inserting_before(cat):
@@ -149,6 +159,7 @@ def _products_into_place(graph: Graph, cat: Node, own: dict[Node, Node]) -> None
                 _call(graph, aten.copy_.default, place, part)
             else:
                 _call(graph, aten.baddbmm_.default, _call(graph, aten.view.default, place, list(_meta(found).shape)), *found.args, beta=0)
+    whole.meta["written"] = len(parts)  # these of its users only fill it
     cat.replace_all_uses_with(whole)
     _erase(graph, cat)
 
@@ -187,28 +198,30 @@ def _product(part: Node) -> Node | None:
     return found if _meta(found).shape[1:].numel() >= LARGE else None
 
 
-def _overwrite(graph: Graph, node: Node, own: dict[Node, Node]) -> None:
+def _overwrite(graph: Graph, node: Node, own: dict[Node, Node], places: set[Node]) -> None:
     """The operation in place: on an input that is handed on, or on an intermediate result that nothing else reads."""
     if node.target not in IN_PLACE or not _large(node):
         return
-    first = node.args[0]
-    if not isinstance(first, Node) or not _alike(first, node):
-        return
-    if own.get(node) is first:
-        where = graph.output_node()
-    elif len(first.users) == 1 and (first.target in IN_PLACE.values() or not _aliases(first)) and not _overlaps(first):
-        where = node
+    first, second = node.args[:2]
+    handed = own.get(node) is first and not _reads(node.args[1:], places)
+    if handed or _spare(first, node):
+        with graph.inserting_before(graph.output_node() if handed else node):
+            new = _call(graph, IN_PLACE[node.target], *node.args, like=node, **node.kwargs)
+    elif _spare(second, node):
+        with graph.inserting_before(node):
+            new = _call(graph, INTO[node.target], *node.args, out=second, like=node, **node.kwargs)
     else:
         return
-    with graph.inserting_before(where):
-        new = _call(graph, IN_PLACE[node.target], *node.args, like=node, **node.kwargs)
     node.replace_all_uses_with(new)
     graph.erase_node(node)
 
 
-def _overlaps(node: Node) -> bool:
-    """Whether several places of a value are one place in memory."""
-    return any(size > 1 and step == 0 for size, step in zip(_meta(node).shape, _meta(node).stride, strict=True))
+def _spare(value: Any, node: Node) -> bool:
+    """Whether a value is an intermediate result of the same form that nothing but this operation reads, each number in its own place."""
+    if not _alike(value, node) or len(value.users) > 1 + value.meta.get("written", 0) or node.args.count(value) > 1:
+        return False
+    fresh = value.target in (*IN_PLACE.values(), *INTO.values(), aten.empty.memory_format) or not _aliases(value)
+    return fresh and all(size == 1 or step != 0 for size, step in zip(_meta(value).shape, _meta(value).stride, strict=True))
 
 
 def _erase(graph: Graph, node: Node) -> None:

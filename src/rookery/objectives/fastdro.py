@@ -130,8 +130,9 @@ def row_weights(v: Tensor, q: Tensor, bounds: Tensor, form: Form, size: float) -
     if form == "cvar":
         rest = (size - above_high) / (above_low - above_high).clamp(min=torch.finfo(v.dtype).tiny)
         return q * torch.where(v > high, 1.0, torch.where(v > low, rest.clamp(0, 1), 0.0))
-    over = v - low
-    return q * ((over / size).exp() if form == "kl" else over.clamp(min=0))
+    if form == "kl":  # no row that counts is above the bounds; one without weight must not overflow
+        return q * ((v - low).clamp(max=0) / size).exp()
+    return q * (v - low).clamp(min=0)
 
 
 def _divergence(p: Tensor) -> Tensor:
