@@ -33,7 +33,7 @@ class Problem:
     """What every kind has.
 
     sampling:    how a client draws (`rookery.data`)
-    project_x, project_y: projections onto the feasible sets, applied after each local move and each mean
+    project_x, project_y: projections onto the feasible sets; gradients are taken at projected points, and each mean is projected
     model:       the module behind the losses, if there is one: engines read from it what they may do
     stochastic:  the losses use torch's generator (dropout, augmentation); by default what the model says
     oracles:     hand-written oracles by name; each is compared with automatic differentiation on its first use
