@@ -7,7 +7,7 @@ by hand, and the products added to the weights in place.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from harness import Row, compare
@@ -46,21 +46,27 @@ def plain_round(net: nn.Module, inputs: list[Tensor], labels: list[Tensor], coho
     return one_round
 
 
-def fedavg(name: str, net: nn.Module, shape: tuple[int, ...], clients: int, cohort: int, goal: float) -> list[Row]:
-    torch.manual_seed(0)
-    inputs = [torch.randn(ROWS, *shape) for _ in range(clients)]
-    labels = [torch.randint(10, (ROWS,)) for _ in range(clients)]
+def our_rounds(net: nn.Module, inputs: Sequence[Tensor], labels: Sequence[Tensor], cohort: int | None,
+               steps: int) -> tuple[Callable[[], None], str]:
+    """A round of FedAvg at each call, and the engine that runs it."""
     data = Data.from_parts({f"c{k}": {"inputs": a, "labels": b} for k, (a, b) in enumerate(zip(inputs, labels, strict=True))})
     model = Model(copy.deepcopy(net))
     fed = Federation(cross_entropy(model), data, participate=cohort)
-    algorithm = FedAvg(LR, STEPS, BATCH)
+    algorithm = FedAvg(LR, steps, BATCH)
     box = [algorithm.init(fed, model.vector())]
 
     def ours() -> None:
         box[0] = algorithm.round(fed, box[0])
 
-    return compare(f"FedAvg, {name}, {cohort} of {clients} clients", ours, plain_round(net, inputs, labels, cohort), goal,
-                   note=fed.engine.name)
+    return ours, fed.engine.name
+
+
+def fedavg(name: str, net: nn.Module, shape: tuple[int, ...], clients: int, cohort: int, goal: float) -> list[Row]:
+    torch.manual_seed(0)
+    inputs = [torch.randn(ROWS, *shape) for _ in range(clients)]
+    labels = [torch.randint(10, (ROWS,)) for _ in range(clients)]
+    ours, engine = our_rounds(net, inputs, labels, cohort, STEPS)
+    return compare(f"FedAvg, {name}, {cohort} of {clients} clients", ours, plain_round(net, inputs, labels, cohort), goal, note=engine)
 
 
 def hand_batched_round(net: nn.Module, inputs: Tensor, labels: Tensor, cohort: int, steps: int) -> Callable[[], None]:
@@ -94,31 +100,17 @@ def by_hand(clients: int = 100, cohort: int = 10, steps: int = 20) -> list[Row]:
     torch.manual_seed(0)
     net = mlp(784, 200, 10)
     inputs, labels = torch.randn(clients, ROWS, 784), torch.randint(10, (clients, ROWS))
-    data = Data.from_parts({f"c{k}": {"inputs": inputs[k], "labels": labels[k]} for k in range(clients)})
-    model = Model(copy.deepcopy(net))
-    fed = Federation(cross_entropy(model), data, participate=cohort)
-    algorithm = FedAvg(LR, steps, BATCH)
-    box = [algorithm.init(fed, model.vector())]
-
-    def ours() -> None:
-        box[0] = algorithm.round(fed, box[0])
-
+    ours, engine = our_rounds(net, list(inputs), list(labels), cohort, steps)
     return compare(f"FedAvg, MLP 784-200-10, {cohort} of {clients}, to a hand-batched loop", ours,
-                   hand_batched_round(net, inputs, labels, cohort, steps), 0.8, seconds=8, note=fed.engine.name)
+                   hand_batched_round(net, inputs, labels, cohort, steps), 0.8, seconds=8, note=engine)
 
 
 def resnet_step() -> list[Row]:
     torch.manual_seed(0)
     net = federated_norm(resnet20())
     inputs, labels = torch.randn(ROWS, 3, 32, 32), torch.randint(10, (ROWS,))
-    model = Model(copy.deepcopy(net))
-    fed = Federation(cross_entropy(model), Data.from_parts({"c": {"inputs": inputs, "labels": labels}}))
-    algorithm = FedAvg(LR, STEPS, BATCH)
-    box = [algorithm.init(fed, model.vector())]
+    ours, engine = our_rounds(net, [inputs], [labels], None, STEPS)
     optimiser = torch.optim.SGD(net.parameters(), lr=LR)
-
-    def ours() -> None:
-        box[0] = algorithm.round(fed, box[0])
 
     def plain() -> None:
         for _ in range(STEPS):
@@ -127,7 +119,7 @@ def resnet_step() -> list[Row]:
             F.cross_entropy(net(inputs[index]), labels[index]).backward()
             optimiser.step()
 
-    return compare("ResNet-20, 10 client steps of batch 32", ours, plain, 0.95, seconds=12, note=fed.engine.name)
+    return compare("ResNet-20, 10 client steps of batch 32", ours, plain, 0.95, seconds=12, note=engine)
 
 
 def main() -> list[Row]:
