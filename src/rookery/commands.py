@@ -34,7 +34,6 @@ console = Console(width=None if sys.stdout.isatty() else 120)
 errors = Console(stderr=True, width=None if sys.stderr.isatty() else 200)
 
 
-
 def complain(sentence: str) -> None:
     """To the standard error, in red."""
     errors.print(sentence, style="red", markup=False, soft_wrap=True)

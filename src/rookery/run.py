@@ -196,7 +196,6 @@ class _Loop:
         for callback in ((self.keeper.write, *self.callbacks) if self.keeper else self.callbacks):
             callback(row)
 
-
     def _refuse_exploded(self, metrics: Metrics) -> None:
         if self.loss is None or self.loss not in metrics:
             return

@@ -152,7 +152,7 @@ def _products_into_place(graph: Graph, cat: Node, own: dict[Node, Node], places:
         _update_in_place(graph, cat, update, own.pop(update), parts, products)
         return
     with graph.inserting_before(cat):
-        whole = _call(graph, aten.empty.memory_format, list(_meta(cat).shape), dtype=_meta(cat).dtype, device=torch.device("cpu"), like=cat)
+        whole = _call(graph, aten.new_empty.default, factors[0], list(_meta(cat).shape), dtype=_meta(cat).dtype, like=cat)
         for (first, last), part, found in zip(_places(parts), parts, products, strict=True):
             place = _call(graph, aten.slice.Tensor, whole, 1, first, last)
             if found is None:
@@ -220,7 +220,7 @@ def _spare(value: Any, node: Node) -> bool:
     """Whether a value is an intermediate result of the same form that nothing but this operation reads, each number in its own place."""
     if not _alike(value, node) or len(value.users) > 1 + value.meta.get("written", 0) or node.args.count(value) > 1:
         return False
-    fresh = value.target in (*IN_PLACE.values(), *INTO.values(), aten.empty.memory_format) or not _aliases(value)
+    fresh = value.target in (*IN_PLACE.values(), *INTO.values()) or not _aliases(value)
     return fresh and all(size == 1 or step != 0 for size, step in zip(_meta(value).shape, _meta(value).stride, strict=True))
 
 
