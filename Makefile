@@ -37,7 +37,7 @@ bench: setup  ## ratios against plain PyTorch loops
 	$(BIN)/python benchmarks/run.py
 
 docs: setup  ## the documents' code runs as it stands
-	$(BIN)/python -m pytest -q tests/test_docs.py src
+	$(BIN)/python -m pytest -q tests/system/test_docs.py src
 
 check: setup  ## lint and types
 	$(BIN)/ruff check .

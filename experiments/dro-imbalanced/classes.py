@@ -16,9 +16,9 @@ from rookery.data import Table, dirichlet, hold_out, iid, load, step
 from rookery.errors import NonFinite
 from rookery.models import mlp, resnet20, to_group_norm
 from rookery.objectives import balanced_cross_entropy, cross_entropy, cross_entropy_losses, fast_dro, group_dro, group_weights, kl_dro
-from rookery.run import run
-from rookery.schedules import Drop
-from rookery.study import Result, Trial
+from rookery.studies.trials import Result, Trial
+from rookery.training.loop import run
+from rookery.training.schedules import Drop
 
 Row = dict[str, float]
 CLIENTS, CLASSES, RARE, KEEP, HELD, BATCH, POINTS = 8, 10, range(5, 10), 0.1, 0.1, 16, 12

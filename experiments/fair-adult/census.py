@@ -15,9 +15,9 @@ from rookery import GCIVR, Batch, Data, FedAvg, FedDRO, Federation, Minimization
 from rookery.data import Table, hold_out, iid, load
 from rookery.models import logistic
 from rookery.objectives import fair, fairness_gap, group_rates
-from rookery.run import run
-from rookery.schedules import Drop
-from rookery.study import Result, Trial
+from rookery.studies.trials import Result, Trial
+from rookery.training.loop import run
+from rookery.training.schedules import Drop
 
 CLIENTS, HELD, POINTS = 8, 0.2, 16
 

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from rookery import Algorithm, FedAvgCaseI, FedAvgCaseII, FedDRO, Federation, ModifiedFedAvg
-from rookery.study import record
-from rookery.testproblems import counterexample
+from rookery.problems.testproblems import counterexample
+from rookery.studies.trials import record
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

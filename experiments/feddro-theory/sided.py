@@ -23,7 +23,7 @@ from torch import Tensor
 from rookery import Batch, Compositional, Data, FedAvgCaseI, FedDRO, Federation
 from rookery.data import Normal
 from rookery.data.sampling import Draw, Request, Selection
-from rookery.study import Result, Trial
+from rookery.studies.trials import Result, Trial
 
 REPLICAS = 32
 SIGMA, TAU, CENTRE = 0.5, 1.0, 1.0

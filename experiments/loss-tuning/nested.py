@@ -25,8 +25,9 @@ from rookery.data import Stratified, Table, hold_out, iid, label_shards, load, l
 from rookery.errors import DataError
 from rookery.models import mlp
 from rookery.objectives import balanced_cross_entropy, cross_entropy, hyper_representation, loss_tuning
-from rookery.run import run
-from rookery.study import Done, Result, Trial, announce, arguments, best, groups, record, rows, spread, study
+from rookery.studies.statistics import best, groups, rows, spread
+from rookery.studies.trials import Done, Result, Trial, announce, arguments, record, study
+from rookery.training.loop import run
 
 
 class Task(NamedTuple):

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from rookery import FedAvgS, Federation, FedGDAGT, FedNest, LFedNest, as_bilevel
-from rookery.study import Done, Result, Trial, announce, arguments, groups, record, spread, study, trials
-from rookery.testproblems import quadratic_saddle
+from rookery.problems.testproblems import quadratic_saddle
+from rookery.studies.statistics import groups, spread
+from rookery.studies.trials import Done, Result, Trial, announce, arguments, record, study, trials
 
 HERE = Path(__file__).resolve().parent
 METHODS = ("FedNest", "FedGDA-GT", "LFedNest", "FedAvg-S, at once", "FedAvg-S, y first")

@@ -3,8 +3,10 @@
 A name is imported when it is first asked for, so that `rookery --help` does not wait for torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ._lazy import lazy
+from ._version import __version__
 
 if TYPE_CHECKING:
     from .algorithms import (
@@ -55,46 +57,122 @@ if TYPE_CHECKING:
         estimate_smoothness,
         theory,
     )
-    from .autodiff import cross, grad, hvp, vjp
     from .data import Batch, Data
     from .errors import RookeryError
-    from .fed import Cohort, Epochs, Federation
-    from .problem import Bilevel, Compositional, CompositionalMinimax, Conditional, Minimax, Minimization, Problem
-    from .program import Program, Schedule
-    from .reductions import as_bilevel, conditional_as_compositional
-    from .tape import Clients
-    from .vector import Model, ball, box, simplex
-
-__version__ = "0.1.0"
+    from .federation import Clients, Cohort, Epochs, Federation, Program, Schedule
+    from .problems import (
+        Bilevel,
+        Compositional,
+        CompositionalMinimax,
+        Conditional,
+        Minimax,
+        Minimization,
+        Model,
+        Problem,
+        as_bilevel,
+        ball,
+        box,
+        conditional_as_compositional,
+        cross,
+        grad,
+        hvp,
+        simplex,
+        vjp,
+    )
 
 __all__ = [
-    "ALSET", "BSA", "BSGD", "FCSG", "FCSGM", "GCIVR", "MBSGD", "NASA", "PDSGD", "SCAFFOLD", "SCGD", "SGDA", "SMD", "TTSA", "AccFCSGM",
-    "Algorithm", "BSpiderBoost", "Batch", "Bilevel", "Clients", "Cohort", "ComFedL", "Compositional", "CompositionalMinimax",
-    "Conditional", "Data", "Epochs", "FastDRO", "FedAvg", "FedAvgCaseI", "FedAvgCaseII", "FedAvgS", "FedBiOAcc", "FedDRO", "FedGDAGT",
-    "FedLin", "FedNest", "FedNestSGD", "FedNova", "FedOpt", "FedProx", "FedSVRG", "Federation", "LFedNest", "LocalSCGD", "LocalSCGDM",
-    "LocalSGDA", "LocalSGDM", "Minimax", "Minimization", "Model", "ModifiedFedAvg", "PDSGDWeights", "Problem", "Program",
-    "RookeryError", "Schedule", "ShroFBO", "SimFBO", "StocBiO", "Unconstrained", "as_bilevel", "ball", "box",
-    "conditional_as_compositional", "cross", "estimate_smoothness", "grad", "hvp", "simplex", "theory", "vjp",
+    "ALSET",
+    "BSA",
+    "BSGD",
+    "FCSG",
+    "FCSGM",
+    "GCIVR",
+    "MBSGD",
+    "NASA",
+    "PDSGD",
+    "SCAFFOLD",
+    "SCGD",
+    "SGDA",
+    "SMD",
+    "TTSA",
+    "AccFCSGM",
+    "Algorithm",
+    "BSpiderBoost",
+    "Batch",
+    "Bilevel",
+    "Clients",
+    "Cohort",
+    "ComFedL",
+    "Compositional",
+    "CompositionalMinimax",
+    "Conditional",
+    "Data",
+    "Epochs",
+    "FastDRO",
+    "FedAvg",
+    "FedAvgCaseI",
+    "FedAvgCaseII",
+    "FedAvgS",
+    "FedBiOAcc",
+    "FedDRO",
+    "FedGDAGT",
+    "FedLin",
+    "FedNest",
+    "FedNestSGD",
+    "FedNova",
+    "FedOpt",
+    "FedProx",
+    "FedSVRG",
+    "Federation",
+    "LFedNest",
+    "LocalSCGD",
+    "LocalSCGDM",
+    "LocalSGDA",
+    "LocalSGDM",
+    "Minimax",
+    "Minimization",
+    "Model",
+    "ModifiedFedAvg",
+    "PDSGDWeights",
+    "Problem",
+    "Program",
+    "RookeryError",
+    "Schedule",
+    "ShroFBO",
+    "SimFBO",
+    "StocBiO",
+    "Unconstrained",
+    "__version__",
+    "as_bilevel",
+    "ball",
+    "box",
+    "conditional_as_compositional",
+    "cross",
+    "estimate_smoothness",
+    "grad",
+    "hvp",
+    "simplex",
+    "theory",
+    "vjp",
 ]
 
-# where names are that are no algorithm's, and the modules that were attributes of the package without being asked for
-_ELSEWHERE = {name: module for module, names in {
-    "autodiff": ("cross", "grad", "hvp", "vjp"), "data": ("Batch", "Data"), "errors": ("RookeryError",),
-    "fed": ("Cohort", "Epochs", "Federation"),
-    "problem": ("Bilevel", "Compositional", "CompositionalMinimax", "Conditional", "Minimax", "Minimization", "Problem"),
-    "program": ("Program", "Schedule"), "reductions": ("as_bilevel", "conditional_as_compositional"), "tape": ("Clients",),
-    "vector": ("Model", "ball", "box", "simplex")}.items() for name in names}
-_MODULES = {*_ELSEWHERE.values(), "algorithms", "client", "engines", "ledger", "rng"}
+_NAMES = {
+    "algorithms": [
+        "ALSET", "AccFCSGM", "Algorithm", "BSA", "BSGD", "BSpiderBoost", "ComFedL", "FCSG", "FCSGM", "FastDRO", "FedAvg",
+        "FedAvgCaseI", "FedAvgCaseII", "FedAvgS", "FedBiOAcc", "FedDRO", "FedGDAGT", "FedLin", "FedNest", "FedNestSGD", "FedNova",
+        "FedOpt", "FedProx", "FedSVRG", "GCIVR", "LFedNest", "LocalSCGD", "LocalSCGDM", "LocalSGDA", "LocalSGDM", "MBSGD",
+        "ModifiedFedAvg", "NASA", "PDSGD", "PDSGDWeights", "SCAFFOLD", "SCGD", "SGDA", "SMD", "ShroFBO", "SimFBO", "StocBiO",
+        "TTSA", "Unconstrained", "estimate_smoothness", "theory"],
+    "data": [
+        "Batch", "Data"],
+    "errors": [
+        "RookeryError"],
+    "federation": [
+        "Clients", "Cohort", "Epochs", "Federation", "Program", "Schedule"],
+    "problems": [
+        "Bilevel", "Compositional", "CompositionalMinimax", "Conditional", "Minimax", "Minimization", "Model", "Problem",
+        "as_bilevel", "ball", "box", "conditional_as_compositional", "cross", "grad", "hvp", "simplex", "vjp"],
+}
+_FOLDERS = ("algorithms", "data", "engines", "federation", "models", "objectives", "problems", "report", "studies", "training")
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{_ELSEWHERE.get(name, 'algorithms')}"), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES})
+__getattr__, __dir__ = lazy(__name__, _NAMES, _FOLDERS)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from torch import Tensor
 
 from ..errors import AlgorithmError
-from ..problem import Problem
-from ..program import PROGRAMS, Program, Schedule, value_at
+from ..federation.program import PROGRAMS, Program, Schedule, value_at
+from ..problems.base import Problem
 
 if TYPE_CHECKING:
-    from ..fed import Epochs, Federation
+    from ..federation.epochs import Epochs
+    from ..federation.federation import Federation
 
 Number = float | Schedule
 
@@ -54,7 +55,7 @@ class Algorithm(Program):
                          and cls.solves is not Problem and isinstance(fed.problem, cls.solves))
         raise AlgorithmError(f"{self.title or type(self).__name__} solves {self.solves.__name__} problems, "
                              f"this is {type(fed.problem).__name__}. Algorithms that fit: {', '.join(fitting) or 'none'}. "
-                             "Reductions of one kind to another are in rookery.reductions")
+                             "Reductions of one kind to another are in rookery.problems.reductions")
 
     def check_types(self) -> None:
         """Refuse hyper-parameters that are not what their annotations say; annotations with other words than these are not looked at."""

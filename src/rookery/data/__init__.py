@@ -4,8 +4,8 @@ from .folder import fetch, folder
 from .imbalance import drop_positives, long_tail, step
 from .partition import by_column, by_quantity, dirichlet, iid, label_shards
 from .positives import Positives, positive_counts
+from .readers import DATASETS, Table, load, read_csv, read_images, read_npz
 from .sampling import Normal, PerTask, Replacement, Shuffled, Stored, Stratified
-from .sets import DATASETS, Table, load, read_csv, read_images, read_npz
 from .split import Parts, hold_out, split
 from .store import Batch, Data
 

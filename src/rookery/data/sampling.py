@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .. import rng
 from ..errors import DataError
+from ..federation import rng
 from .store import Batch, Data
 
 Selection = dict[str, Tensor]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import DataError, EngineError
-from ..rng import name_word
+from ..federation.rng import name_word
 from . import partition
 
 Fields = Mapping[str, Any]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ..client import Setting
 from ..errors import EngineError
-from .base import Flush, Map, Reducer
+from ..federation.client import Setting
+from ..federation.operations import Flush, Map
+from ..federation.reducer import Reducer
 from .local import LocalEngine
 from .loop import Loop
 from .vectorised import Vectorised

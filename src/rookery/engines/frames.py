@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FrameError
-from ..program import PROGRAMS, Program
+from ..federation.program import PROGRAMS, Program
 
 MAGIC, VERSION = b"RKR1", 1
 LARGEST = 1 << 31  # bytes of a frame

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..client import Setting
 from ..errors import PlacementError
-from .base import Flush, Index, Put, Reducer, Take
+from ..federation.client import Setting
+from ..federation.operations import Flush, Index, Put, Take
+from ..federation.reducer import Reducer
 from .memory import keep_large_blocks
 
 BLOCK_ROWS = 1024

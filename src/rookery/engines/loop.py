@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .base import Flush, Map, Put, Reducer, Take, run_one
+from ..federation.operations import Flush, Map, Put, Take
+from ..federation.reducer import Reducer
+from .execute import run_one
 from .local import LocalEngine
 
 

@@ -15,11 +15,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ..client import Setting
 from ..errors import FrameError, RookeryError, StateLost, UploadError
-from ..ledger import PHASES
-from ..program import check_client_function, outputs
-from .base import Map, run_one
+from ..federation.client import Setting
+from ..federation.ledger import PHASES
+from ..federation.operations import Map
+from ..federation.program import check_client_function, outputs
+from .execute import run_one
 from .frames import build, expect, natural, numbers, pack, unpack
 
 

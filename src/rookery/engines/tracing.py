@@ -17,11 +17,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from ..autodiff import functional
 from ..errors import EngineError, RookeryError
-from ..problem import Problem
-from ..program import global_names
-from .base import Map
+from ..federation.operations import Map
+from ..federation.program import global_names
+from ..problems.autodiff import functional
+from ..problems.base import Problem
 from .fusing import fuse
 
 Graph = Callable[..., tuple[Tensor, ...]]

@@ -17,15 +17,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import rng
-from ..client import Client, Drawing, Setting
 from ..data.sampling import Draw, Request
 from ..data.store import Batch
 from ..errors import EngineError, RookeryError
-from ..noise import Noise
-from ..problem import Problem
+from ..federation import rng
+from ..federation.client import Client, Drawing, Setting
+from ..federation.noise import Noise
+from ..federation.operations import Flush, Index, Map, PerClient, Put, Ref, Take
+from ..federation.reducer import Reducer, Work
+from ..problems.base import Problem
 from . import fusing
-from .base import Flush, Index, Map, PerClient, Put, Reducer, Ref, Take, Work, results, run_one
+from .execute import results, run_one
 from .local import LocalEngine
 from .tracing import Graph, Outside, Owner, trace
 

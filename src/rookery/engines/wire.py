@@ -10,10 +10,11 @@ from typing import Any
 from torch import Tensor
 
 from .. import errors
-from ..client import Setting
 from ..errors import EngineError, FrameError, RookeryError, UploadError
-from ..problem import Problem
-from .base import Flush, Index, Map, Op, PerClient, Put, Reducer, Ref, Take, Work
+from ..federation.client import Setting
+from ..federation.operations import Flush, Index, Map, Op, PerClient, Put, Ref, Take
+from ..federation.reducer import Reducer, Work
+from ..problems.base import Problem
 from .frames import describe, numbers, pack, unpack
 from .site import Site, booked
 

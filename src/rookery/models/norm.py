@@ -20,14 +20,14 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from ..client import seeded
 from ..errors import AlgorithmError, ModuleError, ProblemError
-from ..program import Program
-from ..vector import Model
+from ..federation.client import seeded
+from ..federation.program import Program
+from ..problems.model import Model
 
 if TYPE_CHECKING:
-    from ..client import Client
-    from ..fed import Federation
+    from ..federation.client import Client
+    from ..federation.federation import Federation
 
 
 _New = TypeVar("_New", "FrozenNorm", nn.GroupNorm)

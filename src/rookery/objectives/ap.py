@@ -16,8 +16,8 @@ from torch import Tensor
 from ..data.positives import Positives
 from ..data.store import Batch
 from ..errors import ProblemError
-from ..problem import Conditional
-from ..vector import Model
+from ..problems.kinds import Conditional
+from ..problems.model import Model
 
 Scores = Callable[[Tensor, Batch], Tensor]
 

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..autodiff import cross, jvp
 from ..data.sampling import Draw, Request, Sampler, Selection, Stratified
 from ..data.store import Batch, Data
 from ..errors import DataError, ProblemError
-from ..problem import Bilevel
-from ..vector import Model
+from ..problems.autodiff import cross, jvp
+from ..problems.kinds import Bilevel
+from ..problems.model import Model
 from .dro import Losses, one_a_row
 from .groups import members
 from .supervised import class_losses, scores, weight_of

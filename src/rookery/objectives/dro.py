@@ -14,12 +14,12 @@ from torch.nn import functional as F
 
 from ..data.store import Batch
 from ..errors import ProblemError
-from ..problem import Compositional
-from ..vector import Model
+from ..problems.kinds import Compositional
+from ..problems.model import Model
 
 if TYPE_CHECKING:
-    from ..client import Client
-    from ..fed import Federation
+    from ..federation.client import Client
+    from ..federation.federation import Federation
 
 Losses = Callable[[Tensor, Batch], Tensor]
 EDGE = 60.0  # of exponents: beyond exp(60) float32 would overflow

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ..data.store import Batch
 from ..errors import ProblemError
-from ..problem import Compositional
-from ..vector import Model
+from ..problems.kinds import Compositional
+from ..problems.model import Model
 from .ap import Scores, binary_scores
 from .dro import Losses, per_row
 from .groups import members, refuse_empty

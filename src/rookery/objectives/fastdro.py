@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..autodiff import vjp
 from ..data.store import Batch
 from ..errors import ProblemError
-from ..problem import Minimization
+from ..problems.autodiff import vjp
+from ..problems.kinds import Minimization
 from .dro import Losses, per_row
 
 Form = Literal["cvar", "chi2", "chi2 ball", "kl"]

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..data.store import Batch
 from ..errors import ProblemError
-from ..problem import Compositional, Minimization
-from ..vector import Model
+from ..problems.kinds import Compositional, Minimization
+from ..problems.model import Model
 from .dro import Losses, per_row
 from .supervised import class_losses, scores, weight_of
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from ..data.sampling import Normal, Selection
 from ..data.store import Batch, Data
 from ..errors import ProblemError
-from ..problem import Conditional
+from ..problems.kinds import Conditional
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ..data.store import Batch
 from ..errors import ProblemError
-from ..problem import Minimax
-from ..vector import ball
+from ..problems.kinds import Minimax
+from ..problems.projections import ball
 
 
 def robust_regression(penalty: float = 10.0, ridge: float = 0.0, radius: float | None = None, **options: Any) -> Minimax:

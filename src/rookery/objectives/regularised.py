@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..data.store import Batch
 from ..errors import ProblemError
-from ..problem import Minimization
+from ..problems.kinds import Minimization
 
 
 def with_weight_decay(problem: Minimization, weight: float) -> Minimization:

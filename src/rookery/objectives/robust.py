@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from ..data.store import Batch
 from ..errors import ProblemError
-from ..problem import Compositional, Minimization
+from ..problems.kinds import Compositional, Minimization
 from .dro import Losses, per_row
 
 

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ..data.store import Batch
 from ..errors import ProblemError
-from ..problem import Compositional, Minimax
-from ..vector import simplex
+from ..problems.kinds import Compositional, Minimax
+from ..problems.projections import simplex
 
 
 def group_weights(problem: Compositional, lam: float = 0.0) -> Minimax:

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from ..data.store import Batch
 from ..errors import ProblemError
-from ..problem import Minimization
-from ..vector import Model
+from ..problems.kinds import Minimization
+from ..problems.model import Model
 
 NEVER = -(2**62)  # torch leaves out rows with the label -100; here such a label is a mistake like any other
 

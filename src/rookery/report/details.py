@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
+from .blocks import Cell, Rows, amount, name, number, several, table
 from .numbers import Method, metrics, stat
-from .parts import Cell, Rows, amount, name, number, several, table
 from .traffic import drawing, size
 
 FIELDS = ("exchanges", "floats_up", "floats_down", "bytes_up", "bytes_down", "samples")

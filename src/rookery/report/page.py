@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from ..files import write_whole
+from ..training.files import write_whole
+from .blocks import Cell, Rows, amount, cost, marked, metric, name, panes, several, switch, table
 from .chart import Line, chart
 from .details import network, repeat, tuning
 from .numbers import Method, Stat, curve, direction, methods, metrics, ranking, stat
-from .parts import Cell, Rows, amount, cost, marked, metric, name, panes, several, switch, table
 from .record import COUNTS, Record, ReportError
 from .style import STYLE
 

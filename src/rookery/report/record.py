@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import RookeryError
-from ..files import in_use
+from ..training.files import in_use
 
 COUNTS = ("round", "exchanges", "bytes", "samples", "seconds")  # of training so far: the axes, not the metrics
 _NUMBER, _MAYBE, _TEXT = (int, float), (int, float, NoneType), (str, NoneType)

@@ -1,0 +1,45 @@
+"""ComFedL: local SGD with the compositional gradient of large batches.
+
+Huang, Li, Huang, "Compositional federated learning: Applications in distributionally robust averaging and meta learning",
+arXiv:2106.11264, for mean_k f_k(g_k(x)).   w, η, batch sizes O(ε⁻²)  →  x, lr, batch
+
+One batch serves g, ∇g and f: it is FCSG on a problem whose inner samples do not depend on the outer ones. The bias falls with the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import Tensor
+
+from ..base import LocalSteps, positive, value_at
+from ._base import Composition
+
+if TYPE_CHECKING:
+    from ...federation.client import Client
+    from ...federation.federation import Federation
+
+
+@dataclass(frozen=True)
+class ComFedL(Composition, LocalSteps):
+    """x_k ← x_k − lr·∇[h + f_k∘g_k](x_k; batch), `local_steps` times; x ← mean_k x_k."""
+
+    title: ClassVar[str] = "ComFedL"
+    plain_average: ClassVar[bool] = True
+    inner_map: ClassVar = "local"
+
+    inner: int | None = None  # conditional samples of each row, on problems made by `conditional_as_compositional`
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(inner=self.inner)
+
+    def round(self, fed: Federation, s: LocalSteps.State) -> LocalSteps.State:
+        S = fed.cohort()
+        X = S.map(self.step, S.broadcast(s.x), value_at(self.lr, s.t), times=S.steps(self.local_steps, self.batch))
+        return self.State(fed.project_x(S.mean(X)), s.t + 1)
+
+    def step(self, c: Client, x: Tensor, lr: float) -> Tensor:
+        x = c.project_x(x)
+        return x - lr * c.own_gradient(x, c.draw(self.batch, self.inner))

@@ -1,0 +1,90 @@
+"""FedAvg for compositions, as it stands and repaired: the counterexample of FedDRO's paper and the way out.
+
+Khanduri, Li, Ibn Sultan, Qiang, Kliewer, Zhu, "FedDRO: Federated compositional optimization for distributionally robust learning",
+arXiv:2311.12652, Algorithm 1 (Cases I and II), Theorems 4.1 and 4.2.
+    x_k, ȳ, η, I  →  x, y, lr, local_steps
+
+The paper's Algorithm 1 is deterministic and has no h. Here a step has one batch, for g, ∇g and h alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import Tensor
+
+from ..base import LocalSteps, value_at
+from ._base import Composition
+
+if TYPE_CHECKING:
+    from ...federation.client import Client
+    from ...federation.federation import Federation
+
+
+@dataclass(frozen=True)
+class _FedAvgCO(Composition, LocalSteps):
+    """The steps of Algorithm 1; ȳ is one exchange of d_g numbers."""
+
+    local_steps: int = 1
+
+    def inner(self, c: Client, x: Tensor) -> Tensor:
+        """g_k(x_k)"""
+        return c.g(c.project_x(x), c.draw(self.batch))
+
+    def own_step(self, c: Client, x: Tensor, lr: float) -> Tensor:
+        """(6) with y_k = g_k(x_k), line 5"""
+        x = c.project_x(x)
+        return x - lr * c.own_gradient(x, c.draw(self.batch))
+
+    def shared_step(self, c: Client, x: Tensor, y: Tensor, lr: float) -> Tensor:
+        """(6) with y_k = ȳ, on the batch of `inner`"""
+        x, b = c.project_x(x), c.draw(self.batch)
+        direction = c.g_vjp(x, b, c.f_gradient(y))
+        if c.problem.h is not None:  # type: ignore[attr-defined]
+            direction = direction + c.h_gradient(x, b)
+        return x - lr * direction
+
+
+@dataclass(frozen=True)
+class FedAvgCaseI(_FedAvgCO):
+    """x_k ← x_k − lr·∇g_k(x_k)∇f(g_k(x_k)), `local_steps` times; x ← mean_k x_k. It does not solve shared compositions, at any lr."""
+
+    title: ClassVar[str] = "Vanilla FedAvg-CO (Case I)"
+
+    def round(self, fed: Federation, s: LocalSteps.State) -> LocalSteps.State:
+        S = fed.cohort()
+        X = S.map(self.own_step, S.broadcast(s.x), value_at(self.lr, s.t), times=self.local_steps)
+        return self.State(fed.project_x(S.mean(X)), s.t + 1)
+
+
+@dataclass(frozen=True)
+class FedAvgCaseII(_FedAvgCO):
+    """As Case I, but a round's first step has ∇f(ȳ), ȳ = mean_k g_k(x). It solves shared compositions with one local step only."""
+
+    title: ClassVar[str] = "Vanilla FedAvg-CO (Case II)"
+
+    def round(self, fed: Federation, s: LocalSteps.State) -> LocalSteps.State:
+        S, lr = fed.cohort(), value_at(self.lr, s.t)
+        X = S.broadcast(s.x)
+        Y = S.map(self.inner, X)
+        y = S.mean(Y)  # line 8 of the iteration before: it opens the round, so that a client that was away can join
+        X = S.map(self.shared_step, X, S.broadcast(y), lr, like=Y)
+        X = S.map(self.own_step, X, lr, times=self.local_steps - 1)
+        return self.State(fed.project_x(S.mean(X)), s.t + 1)
+
+
+@dataclass(frozen=True)
+class ModifiedFedAvg(_FedAvgCO):
+    """x_k ← x_k − lr·∇g_k(x_k)∇f(ȳ), ȳ = mean_k g_k(x_k) shared at every step; x averaged every `local_steps`. FedDRO with beta=1."""
+
+    title: ClassVar[str] = "Modified FedAvg-CO"
+
+    def round(self, fed: Federation, s: LocalSteps.State) -> LocalSteps.State:
+        S, lr = fed.cohort(), value_at(self.lr, s.t)
+        X = S.broadcast(s.x)
+        for _ in range(self.local_steps):
+            Y = S.map(self.inner, X)
+            y = S.mean(Y)
+            X = S.map(self.shared_step, X, S.broadcast(y), lr, like=Y)
+        return self.State(fed.project_x(S.mean(X)), s.t + 1)

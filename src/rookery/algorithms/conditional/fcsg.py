@@ -1,0 +1,154 @@
+"""FCSG, FCSG-M and Acc-FCSG-M: federated conditional stochastic gradients.
+
+Wu, Sun, Hu, Li, Zhang, Huang, "Federated conditional stochastic optimization", NeurIPS 2023, Algorithms 1 and 2.
+    x_t, u_t, α, β, q, b, m, B  →  x, u, lr, beta, local_steps, outer, inner, first
+
+A round is q iterations and ends with the paper's server update (lines 5–8); the new estimate at the averaged point
+(lines 11–15 of that iteration) opens the next round, so that a client that was away can join there. A client projects a point
+before it takes a gradient there; its last move is averaged as it is, and the server projects the mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from torch import Tensor
+
+from ...problems.base import Problem
+from ...problems.kinds import Conditional
+from ..base import Algorithm, Number, positive, share, value_at
+
+if TYPE_CHECKING:
+    from ...federation.client import Client
+    from ...federation.federation import Federation
+    from ...federation.placed import Clients
+
+
+@dataclass(frozen=True)
+class _Conditional(Algorithm):
+    """What the three have in common."""
+
+    solves: ClassVar[type[Problem]] = Conditional
+    plain_average: ClassVar[bool] = True
+
+    lr: Number
+    local_steps: int = 1
+    outer: int | None = None  # None: all rows
+    inner: int | None = None  # None: all stored conditional samples
+    first: int | None = None  # None: as `outer`
+
+    def __post_init__(self) -> None:
+        positive(lr=self.lr, local_steps=self.local_steps, outer=self.outer, inner=self.inner, first=self.first)
+
+    def start(self, c: Client, x: Tensor) -> Tensor:
+        """u_1 = ∇F̂(x_0; B samples), line 2"""
+        return c.gradient(x, c.draw(self.first or self.outer, self.inner))
+
+    def move(self, c: Client, x: Tensor, u: Tensor, lr: float) -> Tensor:
+        """x_t = x_{t−1} − α u_t, line 10"""
+        return x - lr * u
+
+
+@dataclass(frozen=True)
+class FCSG(_Conditional):
+    """x_k ← x_k − lr·∇F̂_k(x_k), a new batch each time; x averaged every `local_steps`. One d-vector an exchange."""
+
+    title: ClassVar[str] = "FCSG"
+
+    class State(NamedTuple):
+        x: Tensor
+        t: int
+
+    def init(self, fed: Federation, x: Tensor) -> State:
+        x = self.fits(fed, x)
+        return self.State(x, 0)
+
+    def round(self, fed: Federation, s: State) -> State:
+        S, lr = fed.cohort(), value_at(self.lr, s.t)
+        X = S.broadcast(s.x)
+        U = S.map(self.start if s.t == 0 else self.estimate, X)
+        X, U = S.map(self.step, X, U, lr, times=self.local_steps - 1)
+        X, U = S.map(self.move, X, U, lr), None  # what has no name any more is not kept at the clients
+        return self.State(fed.project_x(S.mean(X)), s.t + 1)
+
+    def estimate(self, c: Client, x: Tensor) -> Tensor:
+        return c.gradient(x, c.draw(self.outer, self.inner))
+
+    def step(self, c: Client, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+        x = c.project_x(self.move(c, x, u, lr))
+        return x, self.estimate(c, x)
+
+
+@dataclass(frozen=True)
+class FCSGM(_Conditional):
+    """FCSG with u ← (1−beta)·u + beta·∇F̂_k(x_k); x and u are averaged. With beta=1 it is FCSG."""
+
+    title: ClassVar[str] = "FCSG-M"
+    beta: float = 0.1
+
+    class State(NamedTuple):
+        x: Tensor
+        u: Tensor
+        t: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        share(beta=self.beta)
+
+    def init(self, fed: Federation, x: Tensor) -> State:
+        x = self.fits(fed, x)
+        return self.State(x, x.new_zeros(0), 0)
+
+    def round(self, fed: Federation, s: State) -> State:
+        S, lr = fed.cohort(), value_at(self.lr, s.t)
+        X = S.broadcast(s.x)
+        U = S.map(self.start, X) if s.t == 0 else S.map(self.estimate, X, S.broadcast(s.u))
+        X, U = S.map(self.step, X, U, lr, times=self.local_steps - 1)
+        X, U = S.map(self.share, X, U, lr)
+        x, u = S.mean(X, U)
+        return self.State(fed.project_x(x), u, s.t + 1)
+
+    def estimate(self, c: Client, x: Tensor, u: Tensor) -> Tensor:
+        return (1 - self.beta) * u + self.beta * c.gradient(x, c.draw(self.outer, self.inner))
+
+    def step(self, c: Client, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+        x = c.project_x(self.move(c, x, u, lr))
+        return x, self.estimate(c, x, u)
+
+    def share(self, c: Client, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+        return self.move(c, x, u, lr), u
+
+
+@dataclass(frozen=True)
+class AccFCSGM(FCSGM):
+    """u ← ∇F̂_k(x_t) + (1−beta)(u − ∇F̂_k(x_{t−1})), both on one batch; x_{t−1} is the client's own point, also across an average."""
+
+    title: ClassVar[str] = "Acc-FCSG-M"
+
+    class State(NamedTuple):
+        x: Tensor
+        u: Tensor
+        last: Clients | None  # x_{t−1} at each client; who was away takes x
+        t: int
+
+    def init(self, fed: Federation, x: Tensor) -> State:  # type: ignore[override]
+        x = self.fits(fed, x)
+        return self.State(x, x.new_zeros(0), None, 0)
+
+    def round(self, fed: Federation, s: State) -> State:  # type: ignore[override]
+        S, lr = fed.cohort(), value_at(self.lr, s.t)
+        X = S.broadcast(s.x)
+        U = S.map(self.start, X) if s.last is None else S.map(self.correct, X, S.broadcast(s.u), S.take(s.last, X))
+        X, U = S.map(self.step, X, U, lr, times=self.local_steps - 1)
+        moved, U = S.map(self.share, X, U, lr)
+        x, u = S.mean(moved, U)
+        return self.State(fed.project_x(x), u, X, s.t + 1)
+
+    def correct(self, c: Client, x: Tensor, u: Tensor, last: Tensor) -> Tensor:
+        b = c.draw(self.outer, self.inner)
+        return c.gradient(x, b) + (1 - self.beta) * (u - c.gradient(last, b))
+
+    def step(self, c: Client, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+        new = c.project_x(self.move(c, x, u, lr))
+        return new, self.correct(c, new, u, x)

@@ -1,0 +1,75 @@
+"""LocalSGDA and FedAvg-S: local gradient descent ascent, averaged.
+
+Deng, Mahdavi, "Local stochastic gradient descent ascent: Convergence analysis and communication efficiency", AISTATS 2021, Algorithm 1.
+    x^(i), y^(i), η_x, η_y, τ  →  x, y, lr, inner_lr, local_steps
+Hou, Thekumparampil, Fanti, Oh, "Efficient algorithms for federated saddle point optimization", arXiv:2102.06333: FedAvg-S, which is FedAvg
+on the saddle operator (∂x f, −∂y f); the FedNest paper compares with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from torch import Tensor
+
+from ...errors import AlgorithmError
+from ..base import Number, positive, value_at
+from ._base import Saddle
+
+if TYPE_CHECKING:
+    from ...federation.client import Client
+    from ...federation.epochs import Epochs
+    from ...federation.federation import Federation
+
+
+@dataclass(frozen=True)
+class LocalSGDA(Saddle):
+    """x_i ← x_i − lr·∂x f_i(x_i, y_i), y_i ← y_i + inner_lr·∂y f_i(x_i, y_i), at once and on one batch; x, y ← their means. One exchange.
+
+    >>> LocalSGDA(lr=0.1, inner_lr=0.2, local_steps=5, batch=32).local_steps
+    5
+    """
+
+    title: ClassVar[str] = "LocalSGDA"
+
+    lr: Number
+    inner_lr: Number = 0.1
+    local_steps: int | Epochs | tuple[int, ...] = 1
+    batch: int | None = None  # None: all rows
+
+    def __post_init__(self) -> None:
+        positive(lr=self.lr, inner_lr=self.inner_lr, local_steps=self.local_steps, batch=self.batch)
+
+    def round(self, fed: Federation, s: Saddle.State) -> Saddle.State:
+        S = fed.cohort()
+        X, Y = S.broadcast(s.x, s.y)
+        X, Y = S.map(self.step, X, Y, value_at(self.lr, s.t), value_at(self.inner_lr, s.t), times=S.steps(self.local_steps, self.batch))
+        x, y = S.mean(X, Y)
+        return self.State(fed.project_x(x), fed.project_y(y), s.t + 1)
+
+    def step(self, c: Client, x: Tensor, y: Tensor, lr: float, inner_lr: float) -> tuple[Tensor, Tensor]:
+        x, y, b = c.project_x(x), c.project_y(y), c.draw(self.batch)
+        return x - lr * c.f_x(x, y, b), y + inner_lr * c.f_y(x, y, b)
+
+
+@dataclass(frozen=True)
+class FedAvgS(LocalSGDA):
+    """FedAvg on (∂x f, −∂y f). `order="simultaneous"` is LocalSGDA; with "y first" each step of x sees the y the client has just made.
+
+    That y is the client's own: "y first" drifts at one local step already.
+    """
+
+    title: ClassVar[str] = "FedAvg-S"
+
+    order: Literal["simultaneous", "y first"] = "simultaneous"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.order not in ("simultaneous", "y first"):
+            raise AlgorithmError(f'order is "simultaneous" or "y first"; got {self.order!r}')
+
+    def step(self, c: Client, x: Tensor, y: Tensor, lr: float, inner_lr: float) -> tuple[Tensor, Tensor]:
+        x, y, b = c.project_x(x), c.project_y(y), c.draw(self.batch)
+        new = y + inner_lr * c.f_y(x, y, b)
+        return x - lr * c.f_x(x, y if self.order == "simultaneous" else c.project_y(new), b), new

@@ -1,0 +1,290 @@
+"""The commands `rookery run`, `list`, `show`, `compare` and `report`. Needs the extra `cli`; each imports what it needs itself."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import MISSING, fields
+from itertools import groupby
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from .._version import __version__
+from ..errors import CheckpointError, ConfigError, RookeryError
+from . import DIVERGED, INTERRUPTED
+
+if TYPE_CHECKING:
+    from ..federation.ledger import Line
+    from ..studies.build import Job
+    from ..studies.compare import Entry
+    from ..studies.forecast import Forecast
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
+                  help="Federated nested optimisation: train from a description in TOML.")
+console = Console(width=None if sys.stdout.isatty() else 120)
+errors = Console(stderr=True, width=None if sys.stderr.isatty() else 200)
+
+
+def complain(sentence: str) -> None:
+    """To the standard error, in red."""
+    errors.print(sentence, style="red", markup=False, soft_wrap=True)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"rookery {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def options(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="the version, and nothing else")]
+            = False) -> None:
+    pass
+
+
+Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value, over what the file says")]
+
+
+@app.command()
+def run(file: Annotated[Path, typer.Argument(help="the description of the run")],
+        set: Sets = None,
+        out: Annotated[Path | None, typer.Option("--out", help="the run's folder; default runs/NAME-OF-FILE")] = None,
+        resume: Annotated[bool, typer.Option("--resume", help="go on with the run in that folder")] = False,
+        minutes: Annotated[float | None, typer.Option("--minutes", help="stop after so long; --resume goes on for as long again")] = None,
+        label: Annotated[str, typer.Option("--label", help="what reports call it; default: the folder's name")] = "",
+        track: Annotated[list[str] | None, typer.Option("--track", help="tensorboard or mlflow; needs the extra tracking")] = None) -> None:
+    """Train as a file describes; history, checkpoints and predictions go to the run's folder."""
+    from ..studies.build import assemble
+    from ..studies.description import read
+    from ..training import tracking
+    from ..training.files import held
+    from ..training.keeper import CHECKPOINT, refuse_taken
+
+    config = read(file, set or ())
+    if minutes is not None and not minutes >= 0:
+        raise ConfigError(f"--minutes must not be negative; got {minutes}")
+    folder = out or Path("runs") / file.stem
+    if resume and not any((folder / name).exists() for name in (CHECKPOINT, "description.json")):
+        raise CheckpointError(f"there is no run in {folder} to go on with; leave --resume out to begin one, or name its folder with --out")
+    try:
+        with held(folder):
+            if not resume:
+                refuse_taken(folder)
+            trackers = [tracking.tracker(name, folder, file.stem) for name in track or ()]
+            job = assemble(config, folder)
+            console.print(_about(job), markup=False)
+            if (coming := job.forecast()) is not None:
+                console.print(_coming(coming), markup=False)
+            with _bar("round", "{task.fields[score]}") as told:
+                result = job.run(folder, label or folder.name, resume, minutes, callbacks=[lambda row: told(
+                    int(row["round"]), config.run.rounds, f"accuracy {row['test accuracy']:.3f}"), *trackers])
+    except KeyboardInterrupt:
+        saved = (folder / CHECKPOINT).exists()
+        complain(f"interrupted; --resume goes on from the last checkpoint in {folder}" if saved else
+                 "interrupted before there was anything to keep; the same command begins anew")
+        raise typer.Exit(INTERRUPTED) from None
+    if result.history:
+        last = result.history[-1]
+        names = [name.removeprefix("test ") for name in last if name.startswith("test ")]
+        table = Table("", *names, title=f"after {last['round']:.0f} rounds ({result.reason})")
+        for part in ("validation", "test"):
+            table.add_row(part, *(f"{last[f'{part} {name}']:.4f}" if f"{part} {name}" in last else "–" for name in names))
+        console.print(table)
+    account = job.fed.ledger["train"]
+    megabytes = (account.bytes_up + account.bytes_down) / 1e6
+    console.print(f"{account.exchanges} exchanges, {megabytes:.2f} MB, {account.samples} samples; see {folder}, "
+                  f"or write a page about it: rookery report {shlex.quote(str(folder))}", markup=False, soft_wrap=True)
+    if result.reason == "diverged":
+        kept = f"; {folder / CHECKPOINT} holds the run as it was before" if (folder / CHECKPOINT).exists() else ""
+        complain(f"diverged: {result.trouble}{kept}")
+        raise typer.Exit(DIVERGED)
+    if result.reason == "interrupted":
+        raise typer.Exit(INTERRUPTED)
+
+
+def _about(job: Job) -> str:
+    config, sizes = job.config, job.fed.data.sizes
+    return (f"{config.algorithm.title} on {config.objective.name} of {config.data.source}: {len(sizes)} sites of "
+            f"{sizes.min()}–{sizes.max()} rows, {job.model.size} parameters, engine {job.fed.engine.name}")
+
+
+def _coming(coming: Forecast) -> str:
+    from ..report.traffic import size
+
+    up, down = map(size, coming.each)
+    return (f"to come: {coming.how}{coming.exchanges} exchanges, {(coming.up + coming.down) / 1e6:.2f} MB in all; in a round a client "
+            f"sends {up} and receives {down}")
+
+
+@app.command()
+def compare(files: Annotated[list[Path], typer.Argument(help="descriptions; the first is what the others are compared with")],
+            seeds: Annotated[int, typer.Option("--seeds", help="runs of each, on the same seeds")] = 5,
+            grid: Annotated[list[str] | None, typer.Option("--grid", help="section.key=v1,v2,…: tried alike for every file")] = None,
+            by: Annotated[str, typer.Option("--by", help="the validation metric that chooses from the grid")] = "validation loss",
+            tuning_seeds: Annotated[int, typer.Option("--tuning-seeds", help="further seeds that the choice is made on")] = 1,
+            set: Sets = None,
+            out: Annotated[Path, typer.Option("--out", help="the comparison's folder; done runs in it are kept")] = Path("runs/compare"),
+            title: Annotated[str, typer.Option("--title", help="of the page")] = "",
+            intro: Annotated[str, typer.Option("--intro", help="a sentence or two under the title")] = "",
+            jobs: Annotated[int | None, typer.Option("--jobs", help="processes at a time; default: one per core")] = None) -> None:
+    """Run several descriptions on the same seeds, tuned alike: mean, spread, a paired test, and a page."""
+    from ..studies.compare import compare as compare_all
+    from ..studies.description import read_tree
+
+    labels = [file.stem for file in files]
+    if len(labels) > len({*labels}):
+        raise ConfigError(f"files are told apart by their names without ending, but two are called {max(labels, key=labels.count)!r}")
+    trees = {file.stem: read_tree(file, set or ()) for file in files}
+    choices = [_choice(text) for text in grid or ()]
+    tried = dict(choices)
+    if len(tried) < len(choices):
+        raise ConfigError(f"a grid names each entry once; write all values of {max(tried, key=[key for key, _ in choices].count)} in one")
+    try:
+        with _bar("runs") as told:
+            entries = compare_all(trees, seeds, out, tried, by, tuning_seeds, jobs, told)
+    except KeyboardInterrupt:
+        errors.print(f"interrupted; the same command goes on with what is in {out}", markup=False)
+        raise typer.Exit(INTERRUPTED) from None
+    console.print(_comparison(entries, seeds))
+    for entry in entries:
+        for key, value in entry.chosen.items():
+            if len(tried[key]) > 2 and value in (tried[key][0], tried[key][-1]):
+                console.print(f"{entry.label} chose {key} = {value}, at the edge of the grid: a wider one may suit it better", markup=False)
+    _page([out / label / f"seed-{seed}" for label in labels for seed in range(seeds)], out / "report.html", title, intro)
+    if any("diverged" in entry.ends for entry in entries):
+        raise typer.Exit(DIVERGED)
+
+
+def _choice(text: str) -> tuple[str, list[Any]]:
+    key, equals, values = text.partition("=")
+    if not equals or "." not in key:
+        raise ConfigError(f"a grid reads section.key=v1,v2,…, as in algorithm.lr=0.1,0.3; got {text!r}")
+    if key.strip() == "federation.seed" or not values.strip():
+        raise ConfigError(f"a grid has values to choose from, and seeds are not chosen; got {text!r}")
+    try:
+        return key.strip(), list(tomllib.loads(f"v = [{values}]")["v"])
+    except tomllib.TOMLDecodeError:
+        return key.strip(), [_value(value.strip()) for value in values.split(",")]
+
+
+def _value(text: str) -> Any:
+    """A value of TOML; a bare word is a text."""
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _comparison(entries: list[Entry], seeds: int) -> Table:
+    from ..studies.compare import larger_is_better
+
+    metrics = list(dict.fromkeys(name for entry in entries for name in entry.spreads))
+    tuned = any(entry.chosen for entry in entries)
+    table = Table("", *(["chosen"] if tuned else []), *(name.removeprefix("test ") for name in metrics),
+                  title=f"test rows, mean ± standard deviation over {seeds} seeds; p: paired t-test against {entries[0].label}"
+                  if seeds > 1 else "test rows, one seed: nothing can be said about spread")
+    leaders = {}
+    for name in metrics:
+        found = {entry.label: entry.spreads[name].mean for entry in entries if name in entry.spreads and "diverged" not in entry.ends}
+        leaders[name] = (max if larger_is_better(name) else min)(found, key=lambda label: found[label]) if found else None
+    for entry in entries:
+        cells = []
+        for name in metrics:
+            cell = str(entry.spreads[name]) if name in entry.spreads else "–"
+            test = entry.against_first.get(name)
+            p = "" if test is None else "  p –" if isnan(test.p) else f"  p {test.p:.2g}"
+            cells.append(f"[bold]{cell}[/bold]{p}" if leaders[name] == entry.label else cell + p)
+        chosen = ", ".join(f"{key.partition('.')[2]} {value:g}" if isinstance(value, float) else f"{key.partition('.')[2]} {value}"
+                           for key, value in entry.chosen.items())
+        ends = "".join(f" ({number} {reason})" for reason, number in entry.ends.items() if reason != "rounds")
+        table.add_row(_escaped(entry.label + ends), *([chosen] if tuned else []), *cells)
+    return table
+
+
+@app.command()
+def report(folders: Annotated[list[Path], typer.Argument(help="run folders; runs of the same label are seeds of one method")],
+           out: Annotated[Path, typer.Option("--out", help="the page")] = Path("report.html"),
+           title: Annotated[str, typer.Option("--title", help="of the page")] = "",
+           intro: Annotated[str, typer.Option("--intro", help="a sentence or two under the title")] = "") -> None:
+    """Write one self-contained HTML page about runs."""
+    _page(folders, out, title, intro)
+
+
+def _page(folders: list[Path], out: Path, title: str, intro: str) -> None:
+    from .. import report as reports
+
+    words = {name: text for name, text in (("title", title), ("intro", intro)) if text}
+    console.print(f"the page: {reports.write([reports.load(folder) for folder in folders], out, **words)}", markup=False)
+
+
+@app.command(name="list")
+def list_all() -> None:
+    """The algorithms, as their papers print them, and the objectives a description can name."""
+    from ..studies.description import algorithms
+    from ..studies.goals import OBJECTIVES
+
+    table = Table("algorithm", "solves", "what it does")
+    for title, cls in sorted(algorithms().items(), key=lambda item: item[0].lower()):
+        table.add_row(title, cls.solves.__name__, _escaped((inspect.getdoc(cls) or "").split("\n")[0]))
+    console.print(table)
+    table = Table("objective", "what it is")
+    for name, objective in OBJECTIVES.items():
+        table.add_row(name, _escaped((inspect.getdoc(objective) or "").split("\n")[0]))
+    console.print(table)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+@app.command()
+def show(name: Annotated[str, typer.Argument(help="an algorithm, as `rookery list` prints it")]) -> None:
+    """An algorithm's formula, paper, hyper-parameters, and what crosses the network in a round."""
+    from ..studies.communication import crossing
+    from ..studies.description import algorithms, nearest
+
+    known = algorithms()
+    found = {title.lower(): cls for title, cls in known.items()}.get(name.lower())
+    if found is None:
+        raise RookeryError(f"there is no algorithm {name!r}; {nearest(name, list(known))}`rookery list` prints them")
+    console.print(found.title, style="bold")
+    console.print(inspect.getdoc(found) or "", markup=False)
+    console.print()
+    console.print((inspect.getdoc(inspect.getmodule(found)) or "").strip(), style="dim", markup=False)
+    table = Table("hyper-parameter", "type", "default")
+    for f in fields(found):  # type: ignore[arg-type]
+        table.add_row(f.name, str(f.type), "needed" if f.default is MISSING else str(f.default))
+    console.print(table)
+    algorithm, lines = crossing(found)
+    steps = f", {algorithm.local_steps} local steps" if hasattr(algorithm, "local_steps") else ""
+    table = Table("exchange", "down to each client", "up from each client", title=f"one round{steps}; d and d_y are the lengths of x and y")
+    for number, (_, group) in enumerate(groupby(lines, key=lambda line: line.exchange), 1):
+        crossed = list(group)
+        table.add_row(str(number), *(_side(crossed, direction) for direction in ("down", "up")))
+    console.print(table)
+
+
+def _side(lines: list[Line], direction: str) -> str:
+    from ..studies.communication import letters
+
+    return ", ".join(f"{letters(line.floats)} ({line.what})" for line in lines if line.direction == direction) or "–"
+
+
+@contextmanager
+def _bar(what: str, beside: str = "") -> Iterator[Callable[..., None]]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar = Progress(TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn(beside), TimeRemainingColumn(), console=console,
+                   disable=not console.is_terminal, transient=True)
+    with bar:
+        task = bar.add_task(what, score="")
+        yield lambda done, number, score="": bar.update(task, completed=done, total=number, score=score)

@@ -1,0 +1,22 @@
+"""The clients and what an algorithm may do with them: the verbs, placed values, oracles, the ledger.
+
+A name is imported when it is first asked for: data and problems use the random numbers of this folder, and must not wait for the rest.
+"""
+
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy
+
+if TYPE_CHECKING:
+    from .engine import Engine
+    from .epochs import Epochs
+    from .federation import Cohort, Federation
+    from .ledger import Ledger
+    from .placed import Clients
+    from .program import Program, Schedule, value_at
+
+__all__ = ["Clients", "Cohort", "Engine", "Epochs", "Federation", "Ledger", "Program", "Schedule", "value_at"]
+
+__getattr__, __dir__ = lazy(__name__, {
+    "engine": ["Engine"], "epochs": ["Epochs"], "federation": ["Cohort", "Federation"], "ledger": ["Ledger"], "placed": ["Clients"],
+    "program": ["Program", "Schedule", "value_at"]})

@@ -1,0 +1,250 @@
+"""What a client function sees: `c.draw`, the problem's oracles, the projections."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data.sampling import Draw, Request
+from ..data.store import Batch, Data
+from ..errors import AlgorithmError, DataError, ProblemError, RookeryError
+from ..problems.base import Problem
+from ..problems.checks import depends, failed
+from . import rng
+from .noise import Kind, Noise
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all clients of a federation share: the problem, the data, and how oracles are evaluated."""
+
+    problem: Problem
+    data: Data
+    seed: int
+    precision: torch.dtype | None = None
+    constants: Tensor | None = None  # the sum that finished the problem in `prepare`
+    min_batch: int = 1  # no batch may have fewer samples
+    checked: set[str] = field(default_factory=set)  # hand-written oracles already compared with autodiff
+    words: dict[str, rng.Words] = field(default_factory=dict, init=False)  # by phase, those of all clients without the call
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.seed, int | np.integer) or isinstance(self.seed, bool):
+            raise AlgorithmError(f"a seed is a whole number; got {self.seed!r}")
+        if self.precision is not None and not (isinstance(self.precision, torch.dtype) and self.precision.is_floating_point):
+            raise AlgorithmError(f"precision is a floating dtype of torch, such as torch.bfloat16; got {self.precision!r}")
+
+    def keys(self, clients: np.ndarray, phase: str, call: int) -> rng.Words:
+        """The random words of one call at these clients."""
+        if phase not in self.words:
+            self.words[phase] = rng.combine(self.data.words, self.seed, rng.name_word(phase))
+        return rng.combine(self.words[phase][clients], call)
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
+        return nullcontext() if self.precision is None else torch.autocast(device.type, dtype=self.precision)
+
+
+class Client:
+    """One client, as its functions see it.
+
+    c.draw(outer, inner)   a batch: `outer` samples (None: all rows), and `inner` conditional ones for each
+    c.gradient(x, batch)   and the other oracles of the problem's kind
+    c.noise(x)             random numbers of x's form, of the client's own
+    c.project_x(x), c.project_y(y)   the problem's projections
+    c.problem              the problem itself, to ask what it has
+    c.evaluate(fn, x, batch)   any other function, run as the oracles are
+    c.times                how often this client repeats the function in this call (τ_i)
+    """
+
+    def __init__(self, setting: Setting, times: int, serve: Callable[[int, Request | Noise], Batch], traced: bool = False,
+                 name: str = "") -> None:
+        self._setting, self._serve, self._traced, self._name = setting, serve, traced, name
+        self._times, self.asked_times = times, False
+        self.calls: Counter[str] = Counter()
+        self.requests: list[Request] = []
+        self.samples: list[int] = []
+        self.noises: list[Noise] = []
+
+    def draw(self, outer: int | None = None, inner: int | None = None) -> Batch:
+        for size in () if self._traced else (outer, inner):
+            if size is not None and not (isinstance(size, int | np.integer) and size >= 1):
+                raise AlgorithmError(f"c.draw takes numbers of samples, at least 1, or None for all rows; got {size!r}")
+        request = Request(outer, inner)
+        batch = self._serve(len(self.requests), request)
+        self.requests.append(request)
+        first = next(iter((batch.inner or batch).fields.values()))
+        number = first.shape[0] * (first.shape[1] if batch.inner is not None else 1)
+        rows = next(iter(batch.fields.values())).shape[0] if batch.fields else number
+        rows = min(rows, getattr(batch, "_fewest", rows))  # of rows that one loss is a mean of
+        if rows < self._setting.min_batch:
+            raise DataError(f"this federation draws no batch of fewer than min_batch={self._setting.min_batch} samples, because what is "
+                            f"computed from few can give them away; a batch of {rows} was drawn: raise batch, or merge small clients")
+        if getattr(self.problem.sampling, "together", False):  # one set of inner samples beside the outer ones, not one for each
+            number += rows
+        self.samples.append(number)
+        return batch
+
+    def noise(self, like: Tensor, kind: Kind = "normal") -> Tensor:
+        """Independent numbers of the shape, dtype and device of `like`: standard normal, or uniform between 0 and 1.
+
+        A pure function of seed, client, call and repetition, beside the samples and without shifting them; a call with `like=` has
+        the noise of the call whose samples it draws. Other laws follow from the uniform one, and a random order from sorting it.
+        """
+        request = Noise.like(like, kind)
+        batch = self._serve(len(self.noises), request)
+        self.noises.append(request)
+        return batch.noise
+
+    @property
+    def times(self) -> int:
+        self.asked_times = True
+        return self._times
+
+    @property
+    def problem(self) -> Problem:
+        return self._setting.problem
+
+    def project_x(self, x: Tensor) -> Tensor:
+        return x if self.problem.project_x is None else self.problem.project_x(x)
+
+    def project_y(self, y: Tensor) -> Tensor:
+        return y if self.problem.project_y is None else self.problem.project_y(y)
+
+    def __getattr__(self, name: str) -> Callable[..., Tensor]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return partial(self._oracle, name, self.problem.oracle(name))
+
+    def _oracle(self, name: str, fn: Callable[..., Tensor], *arguments: Any) -> Tensor:
+        if not arguments or not isinstance(arguments[0], Tensor):
+            raise AlgorithmError(f"the oracle {name!r} takes a vector first and then a batch; got {[type(a).__name__ for a in arguments]}")
+        self.calls[name] += 1
+        known = self._traced or self.problem.random or f"{name} is not random" in self._setting.checked
+        first = not self._traced and f"variables of {name}" not in self._setting.checked
+        before = None if known else generators(arguments[0].device)
+        versions = [leaf._version for leaf in _rows(arguments)] if first else []
+        result = self.evaluate(fn, *arguments, what=f"the oracle {name!r}")
+        if before is not None:
+            if not same(before, generators(arguments[0].device)):
+                raise ProblemError(f"the oracle {name!r} used torch's generator, and nothing said so: write stochastic=True in the "
+                                   "problem, so that every oracle on a batch runs under the batch's own seed")
+            self._setting.checked.add(f"{name} is not random")
+        if first:
+            if versions != [leaf._version for leaf in _rows(arguments)]:
+                raise ProblemError(f"the oracle {name!r} changes its batch in place, and the next one on that batch would see other rows: "
+                                   "write batch.field + 1 and not batch.field += 1, and inplace=False in the module's first layer")
+            self.evaluate(partial(depends, self.problem, name, self._setting.checked), *arguments)
+            self._setting.checked.add(f"variables of {name}")
+        if name in self.problem.oracles and not self._traced and name not in self._setting.checked:
+            # in full precision: two roundings to few digits would differ by more than a mistake
+            self.problem.check_oracle(name, self.evaluate(getattr(self.problem, name), *arguments, precise=True),
+                                      self.evaluate(fn, *arguments, precise=True) if self._setting.precision else result)
+            self._setting.checked.add(name)
+        return result
+
+    def evaluate(self, fn: Callable[..., Tensor], *arguments: Any, precise: bool = False, what: str = "") -> Tensor:
+        """Any function of a vector and a batch, run as the oracles are: under the batch's own randomness, in the set precision."""
+        point: Tensor = arguments[0]
+        if self._traced:
+            return _to(fn(*arguments), point.dtype)
+        key = next((a.key for a in arguments if isinstance(a, Batch) and a.key is not None), None)
+        try:
+            with seeded(key, point.device), nullcontext() if precise else self._setting.autocast(point.device):
+                return _to(fn(*arguments), point.dtype)
+        except RookeryError:
+            raise
+        except Exception as error:
+            raise failed(error, self._name, what or f"the function {getattr(fn, '__name__', 'evaluated')!r}", arguments) from error
+
+
+def _rows(arguments: tuple[Any, ...]) -> list[Tensor]:
+    return [leaf for argument in arguments if isinstance(argument, Batch) for leaf in argument.leaves()]
+
+
+def _to(result: Any, dtype: torch.dtype) -> Tensor:
+    """An oracle's result, one tensor or a pair (which unpacks as a tensor does), in the state's own precision."""
+    return tuple(part.to(dtype) for part in result) if isinstance(result, tuple) else result.to(dtype)  # type: ignore[return-value]
+
+
+@contextmanager
+def seeded(key: int | None, device: torch.device) -> Iterator[None]:
+    """Inside, torch's generators start from `key`; outside they are as they were. None changes nothing."""
+    if key is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device],
+                               device_type=device.type if device.type != "cpu" else "cuda"):
+        torch.manual_seed(key)
+        yield
+
+
+def generators(device: torch.device) -> list[Tensor]:
+    """The states of torch's global generators that code on this device may use."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+
+def same(before: list[Tensor], after: list[Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+class Drawing:
+    """Serves one client's draws as they are asked for, repetition after repetition of one call.
+
+    Repetitions mostly ask for the same, so a request is answered for a run of them at once.
+    """
+
+    AHEAD = 64  # repetitions at once, unless they are large
+
+    def __init__(self, setting: Setting, client: int, phase: str, call: int, times: int) -> None:
+        self.setting, self.client, self.times, self.step = setting, client, times, 0
+        self.clients = np.asarray([client])
+        self.keys = setting.keys(self.clients, phase, call)
+        self.streams: dict[int, np.random.Generator] = {}
+        self.ahead: dict[tuple[int, Request], tuple[int, Draw, dict[str, Tensor]]] = {}
+
+    def __call__(self, position: int, request: Request | Noise) -> Batch:
+        problem, data = self.setting.problem, self.setting.data
+        if isinstance(request, Noise):
+            return Batch({"noise": request.numbers(self.keys, position, self.step)[0]})
+        first, draw, selection = self._selected(position, request)
+        if request == Request():
+            try:
+                batch = problem.sampling.whole(data.views(self.client))
+            except DataError as error:
+                raise DataError(f"client {data.names[self.client]!r}: {error}") from None
+        else:
+            batch = problem.sampling.fetch(data, {name: index[0, self.step - first] for name, index in selection.items()})
+        if problem.random:
+            batch.key = draw.seed(self.step - first)
+        return batch
+
+    @classmethod
+    def ahead_of(cls, request: Request) -> int:
+        """How many repetitions to select at once: many small ones, or one large one."""
+        return cls.AHEAD if (request.outer or 4096) * (request.inner or 1) <= 4096 else 1
+
+    def _selected(self, position: int, request: Request) -> tuple[int, Draw, dict[str, Tensor]]:
+        """The first repetition of the run that holds this one, and what was selected for the run."""
+        known = self.ahead.get((position, request))
+        if known is None or self.step >= known[0] + len(known[1].steps):
+            steps = np.arange(self.step, min(self.step + self.ahead_of(request), self.times))
+            draw = Draw(self.setting.data, self.clients, self.keys, position, steps, self._stream)
+            known = self.step, draw, {} if request == Request() else self.setting.problem.sampling.select(draw, request)
+            self.ahead[position, request] = known
+        return known
+
+    def versions(self) -> list[int]:
+        """Torch's change counters of the data: full batches are views of it."""
+        return [field._version for field in self.setting.data.fields.values()]
+
+    def _stream(self, _: int, key: int) -> np.random.Generator:
+        if key not in self.streams:
+            self.streams[key] = rng.normal_stream(key)
+        return self.streams[key]

@@ -1,0 +1,94 @@
+"""Sums of uploads at the server, and the refusal of bad ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import NonFinite, UploadError
+from .operations import Map
+
+
+@dataclass
+class Reducer:
+    """Sums uploads in fixed client order and refuses bad ones by the client's name. Keeps no stack of them."""
+
+    names: Sequence[str]
+    weights: NDArray[np.float64]
+    floating: bool
+    works: list[tuple[str, Work]] = field(default_factory=list)  # by phase, what operations cost
+    totals: list[Tensor] = field(default_factory=list)  # in float64 or int64
+    like: list[Tensor] = field(default_factory=list)  # one client's upload, for its form
+
+    @property
+    def sums(self) -> list[Tensor]:
+        """The results, floating ones in the dtype of the uploads."""
+        return [total.to(value.dtype) if value.is_floating_point() else total for total, value in zip(self.totals, self.like, strict=True)]
+
+    def add(self, position: int, values: list[Tensor]) -> None:
+        """One client's upload."""
+        self._check(position, values)
+        weight = float(self.weights[position])
+        if not self.totals:
+            self.like = values
+            self.totals = [torch.zeros_like(v, dtype=torch.float64 if v.is_floating_point() else torch.int64) for v in values]
+        for total, value in zip(self.totals, values, strict=True):
+            total.add_(value, alpha=weight if value.is_floating_point() else int(weight))
+
+    def add_stack(self, stacks: list[Tensor]) -> None:
+        """All clients' uploads at once, a row each."""
+        for position in self._suspects(stacks):
+            self._check(position, [stack[position] for stack in stacks])
+        self.like = [stack[0] for stack in stacks]
+        for stack in stacks:
+            kind = stack.dtype if stack.is_floating_point() else torch.int64
+            weights = torch.as_tensor(self.weights, dtype=kind, device=stack.device)
+            # a sum over rows goes pairwise, which a product of the weights with the stack does not
+            self.totals.append((weights.reshape(-1, *[1] * (stack.dim() - 1)) * stack).sum(0))
+
+    def work(self, op: Map, work: Work) -> None:
+        self.works.append((op.phase, work))
+        op.drawn[0] = work.draws
+
+    def _suspects(self, stacks: list[Tensor]) -> list[int]:
+        """The first client with something non-finite, or the first one at all for the check of the dtype."""
+        for stack in stacks:
+            if not bool(torch.isfinite(stack.sum())):
+                finite = torch.isfinite(stack.reshape(len(stack), -1)).all(1)
+                if not bool(finite.all()):
+                    return [int((~finite).nonzero()[0, 0])]
+        return [0]
+
+    def _check(self, position: int, values: list[Tensor]) -> None:
+        name = self.names[position]
+        for i, value in enumerate(values):
+            if value.dtype == torch.bool:
+                raise UploadError(name, "it sent true and false; return value.long() from the client function to count them")
+            if self.floating and not value.is_floating_point():
+                raise UploadError(name, f"a mean needs floating-point values, it sent {value.dtype}; "
+                                        "return value.double() from the client function")
+            if self.like and value.shape != self.like[i].shape:
+                raise UploadError(name, f"its upload has shape {tuple(value.shape)}, "
+                                        f"the clients before it sent {tuple(self.like[i].shape)}; "
+                                        "a client function must return the same shape everywhere")
+            if self.like and value.dtype != self.like[i].dtype:
+                raise UploadError(name, f"its upload is {value.dtype}, the clients before it sent {self.like[i].dtype}; "
+                                        "convert in the client function")
+            if not bool(torch.isfinite(value.sum())) and not bool(torch.isfinite(value).all()):
+                raise NonFinite(name, "its upload holds a non-finite value; nothing was averaged. "
+                                      "Lower the learning rate, or look at this client's data")
+
+
+class Work(NamedTuple):
+    """What an operation cost: oracle calls, samples newly drawn, draws in one repetition."""
+
+    calls: Counter[str]
+    samples: int
+    draws: int

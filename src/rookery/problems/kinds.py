@@ -1,0 +1,203 @@
+"""What is minimised: six kinds of problem, written as plain losses of one client's batch.
+
+A user writes the functions under the papers' letters f, g, h; derivative oracles follow by automatic differentiation.
+All vectors are flat, all functions differentiable torch code, and a mean over the batch is taken inside them.
+The reductions of one kind to another stand in `rookery.problems.reductions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from ..data.store import Batch
+from ..errors import ProblemError
+from .autodiff import cross, grad, hvp, value_and_jacobian, vjp
+from .base import Problem, Variables
+
+if TYPE_CHECKING:
+    pass
+
+
+
+@dataclass(frozen=True, eq=False)
+class Minimization(Problem):
+    """min_x mean_k E f_k(x; ξ).  f(x, batch) → scalar."""
+
+    ORACLES: ClassVar[tuple[str, ...]] = ("value", "gradient")
+    f: Callable[[Tensor, Batch], Tensor]
+
+    def value(self, x: Tensor, b: Batch) -> Tensor:
+        return self.f(x, b)
+
+    def gradient(self, x: Tensor, b: Batch) -> Tensor:
+        return grad(lambda z: self.f(z, b), x)
+
+    def variables(self, oracle: str) -> Variables:
+        return {"x": (0, {"f": self.f})} if oracle == "gradient" else {}
+
+
+@dataclass(frozen=True, eq=False)
+class Conditional(Problem):
+    """min_x mean_k E_ξ f_ξ( E_{η|ξ} g_η(x, ξ) ) + h(x).
+
+    g(x, ξ, η) → (b, m, p) for b outer samples and m inner samples of each; f(u, ξ) → (b,) at u of shape (b, p);
+    h(x) → scalar, optional. `gradient` is that of the empirical nested objective: biased, by O(1/m) for smooth f.
+    """
+
+    ORACLES: ClassVar[tuple[str, ...]] = ("value", "gradient")
+    f: Callable[[Tensor, Batch], Tensor]
+    g: Callable[[Tensor, Batch, Batch], Tensor]
+    h: Callable[[Tensor], Tensor] | None = None
+
+    def value(self, x: Tensor, b: Batch) -> Tensor:
+        if b.inner is None:
+            raise ProblemError("a conditional problem needs conditional samples: give it sampling=Stored(...), PerTask(...) or Normal(...)")
+        inner = self.g(x, b, b.inner)
+        if inner.dim() != 3:
+            raise ProblemError("g must return (outer, inner, p) values, one row for each pair of samples; "
+                               f"it returned {tuple(inner.shape)}")
+        value = self.f(inner.mean(1), b).mean()
+        return value if self.h is None else value + self.h(x)
+
+    def gradient(self, x: Tensor, b: Batch) -> Tensor:
+        return grad(lambda z: self.value(z, b), x)
+
+    def variables(self, oracle: str) -> Variables:
+        return {"x": (0, {"the objective": self.value})} if oracle == "gradient" else {}
+
+
+def flat(value: Tensor) -> Tensor:
+    """An inner value, refused where it is not one vector."""
+    if value.dim() != 1:
+        raise ProblemError(f"the inner map g returns one flat vector; it returned shape {tuple(value.shape)}: write .reshape(-1)")
+    return value
+
+
+@dataclass(frozen=True, eq=False)
+class Compositional(Problem):
+    """min_x h(x) + f(g(x)), h = mean_k E h_k.
+
+    `shared=True`: g = mean_k E g_k(x; ζ) and f(z) is known to all. `shared=False`: mean_k f_k(g_k(x)), with f(z, batch).
+    g(x, batch) → (d_g,), f → scalar, h(x, batch) → scalar, optional.
+    `g_and_jacobian` is the pair g(x), J_g(x). `own_gradient` is ∇[h + f∘g] with g of this one batch: biased, and at one
+    client of a shared inner map the gradient of another function.
+    """
+
+    ORACLES: ClassVar[tuple[str, ...]] = ("g", "g_vjp", "g_and_jacobian", "f_value", "f_gradient", "h_value", "h_gradient",
+                                          "own_gradient")
+    f: Callable[..., Tensor]
+    g: Callable[[Tensor, Batch], Tensor]
+    h: Callable[[Tensor, Batch], Tensor] | None = None
+    shared: bool = True
+
+    def oracle(self, name: str) -> Callable[..., Tensor]:
+        oracle = super().oracle(name)
+        return oracle if name != "g" else lambda x, b: flat(oracle(x, b))
+
+    def g_vjp(self, x: Tensor, b: Batch, v: Tensor) -> Tensor:
+        return vjp(lambda z: self.g(z, b), x, v)
+
+    def g_and_jacobian(self, x: Tensor, b: Batch) -> tuple[Tensor, Tensor]:
+        return value_and_jacobian(lambda z: flat(self.g(z, b)), x)
+
+    def f_value(self, z: Tensor, b: Batch | None = None) -> Tensor:
+        return self.f(z) if self.shared else self.f(z, b)
+
+    def f_gradient(self, z: Tensor, b: Batch | None = None) -> Tensor:
+        return grad(lambda u: self.f_value(u, b), z)
+
+    def h_value(self, x: Tensor, b: Batch) -> Tensor:
+        return torch.zeros((), dtype=x.dtype, device=x.device) if self.h is None else self.h(x, b)
+
+    def h_gradient(self, x: Tensor, b: Batch) -> Tensor:
+        return torch.zeros_like(x) if self.h is None else grad(lambda z: self.h_value(z, b), x)
+
+    def own_gradient(self, x: Tensor, b: Batch) -> Tensor:
+        return grad(lambda z: self.f_value(self.g(z, b), b) + self.h_value(z, b), x)
+
+    def variables(self, oracle: str) -> Variables:
+        if oracle not in ("g_vjp", "g_and_jacobian", "h_gradient", "own_gradient"):
+            return {}
+        functions: dict[str, Callable[..., Tensor]] = {"g": self.g} if self.h is None else {"h": self.h, "g": self.g}
+        return {"x": (0, functions)}
+
+
+@dataclass(frozen=True, eq=False)
+class Minimax(Problem):
+    """min_x max_y mean_k E f_k(x, y; ξ).  f(x, y, batch) → scalar."""
+
+    ORACLES: ClassVar[tuple[str, ...]] = ("f", "f_x", "f_y")
+    f: Callable[[Tensor, Tensor, Batch], Tensor]
+
+    def f_x(self, x: Tensor, y: Tensor, b: Batch) -> Tensor:
+        return grad(lambda z: self.f(z, y, b), x)
+
+    def f_y(self, x: Tensor, y: Tensor, b: Batch) -> Tensor:
+        return grad(lambda z: self.f(x, z, b), y)
+
+    def variables(self, oracle: str) -> Variables:
+        return {letter: ("xy".index(letter), {"f": self.f}) for letter in oracle[2:]}
+
+
+@dataclass(frozen=True, eq=False)
+class CompositionalMinimax(Problem):
+    """min_x max_y mean_k f_k( mean_j g_j(x), y ).  g(x, batch) → (d_g,), f(z, y, batch) → scalar."""
+
+    ORACLES: ClassVar[tuple[str, ...]] = ("g", "g_vjp", "f", "f_z", "f_y")
+    f: Callable[[Tensor, Tensor, Batch], Tensor]
+    g: Callable[[Tensor, Batch], Tensor]
+
+    def g_vjp(self, x: Tensor, b: Batch, v: Tensor) -> Tensor:
+        return vjp(lambda z: self.g(z, b), x, v)
+
+    def f_z(self, z: Tensor, y: Tensor, b: Batch) -> Tensor:
+        return grad(lambda u: self.f(u, y, b), z)
+
+    def f_y(self, z: Tensor, y: Tensor, b: Batch) -> Tensor:
+        return grad(lambda u: self.f(z, u, b), y)
+
+    def variables(self, oracle: str) -> Variables:
+        if oracle == "g_vjp":
+            return {"x": (0, {"g": self.g})}
+        return {letter: ("zy".index(letter), {"f": self.f}) for letter in oracle[2:]}
+
+
+@dataclass(frozen=True, eq=False)
+class Bilevel(Problem):
+    """min_x mean_k f_k(x, y*(x)),  y*(x) = argmin_y mean_k g_k(x, y).  f, g(x, y, batch) → scalar.
+
+    `inverse` says what stands for [∇²yy g]⁻¹ in the hypergradient: `series`, an approximation; `identity`, exactly I
+    (an embedded composition); `none`, no indirect term at all (an embedded minimax or plain problem).
+    """
+
+    ORACLES: ClassVar[tuple[str, ...]] = ("f", "f_x", "f_y", "g", "g_y", "g_yy", "g_xy")
+    f: Callable[[Tensor, Tensor, Batch], Tensor]
+    g: Callable[[Tensor, Tensor, Batch], Tensor]
+    inverse: Literal["series", "identity", "none"] = "series"
+    inner: bool = True  # whether there is an inner problem at all
+
+    def f_x(self, x: Tensor, y: Tensor, b: Batch) -> Tensor:
+        return grad(lambda z: self.f(z, y, b), x)
+
+    def f_y(self, x: Tensor, y: Tensor, b: Batch) -> Tensor:
+        return grad(lambda z: self.f(x, z, b), y)
+
+    def g_y(self, x: Tensor, y: Tensor, b: Batch) -> Tensor:
+        return grad(lambda z: self.g(x, z, b), y)
+
+    def g_yy(self, x: Tensor, y: Tensor, b: Batch, v: Tensor) -> Tensor:
+        """∇²yy g · v"""
+        return hvp(lambda z: self.g(x, z, b), y, v)
+
+    def g_xy(self, x: Tensor, y: Tensor, b: Batch, v: Tensor) -> Tensor:
+        """∇²xy g · v, a vector of x's length"""
+        return cross(lambda z, w: self.g(z, w, b), x, y, v)
+
+    def variables(self, oracle: str) -> Variables:
+        both = {"f": self.f, "g": self.g} if oracle[0] == "f" else {"g": self.g, "f": self.f}
+        return {letter: ("xy".index(letter), both) for letter in oracle[2:]}

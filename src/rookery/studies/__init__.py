@@ -1,0 +1,1 @@
+"""Runs from a description, comparisons of several, and the statistics of trials."""

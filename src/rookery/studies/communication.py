@@ -1,0 +1,70 @@
+"""What an algorithm sends in a round, found by running it on a small problem of its kind and reading the ledger."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, replace
+from itertools import product
+
+from ..algorithms.base import Algorithm
+from ..errors import AlgorithmError
+from ..federation.federation import Federation
+from ..federation.ledger import Line
+from ..objectives.fastdro import WorstCase, fast_dro
+from ..problems import testproblems as known
+from ..problems.base import Problem
+from ..problems.kinds import Bilevel, Compositional, CompositionalMinimax, Conditional, Minimax, Minimization
+from ..problems.testproblems import Known
+
+D, DY = 7, 3  # the lengths of x and y
+
+
+def crossing(cls: type[Algorithm]) -> tuple[Algorithm, list[Line]]:
+    """An instance with its defaults and two local steps, and the values that cross the network in its second round."""
+    own = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+    without = [f for f in own.values() if f.default is MISSING and f.default_factory is MISSING]
+    needed = {f.name: DY if "int" in str(f.type) else 0.01 for f in without}
+    algorithm = cls(**needed, **({"local_steps": 2} if "local_steps" in own else {}))
+    for problem in small_problems(cls.solves):
+        fed = Federation(problem.problem, problem.data, engine="loop")
+        start = (problem.x0, problem.y0) if "y" in inspect.signature(algorithm.init).parameters else (problem.x0,)
+        try:
+            state = algorithm.init(fed, *start)
+        except AlgorithmError:  # of its kind, but not the right one
+            continue
+        state = algorithm.round(fed, state)
+        with fed.ledger.recording() as lines:
+            algorithm.round(fed, state)
+        return algorithm, lines
+    raise AlgorithmError(f"none of the small problems fits {cls.title}")
+
+
+def small_problems(kind: type[Problem]) -> Iterator[Known]:
+    """Small problems of a kind: over two clients, with inner maps of the clients' own, of one client."""
+    makers: dict[type[Problem], Callable[[tuple[int, ...]], Known]] = {
+        Minimization: lambda sizes: known.minimization(d=D, sizes=sizes), Conditional: lambda sizes: known.conditional(d=D, sizes=sizes),
+        Compositional: lambda sizes: known.compositional(d=D, dg=DY, sizes=sizes),
+        Minimax: lambda sizes: known.minimax(d=D, dy=DY, sizes=sizes), Bilevel: lambda sizes: known.bilevel(d=D, dy=DY, sizes=sizes),
+        WorstCase: lambda sizes: replace(known.minimization(d=D, sizes=sizes), problem=fast_dro(
+            lambda x, b: 0.5 * (b.a @ x - b.b).square(), "cvar", 0.5)),
+        CompositionalMinimax: lambda sizes: known.compositional_minimax(d=D, sizes=sizes)}
+    two = makers[kind]((4, 4))
+    yield two
+    if isinstance(two.problem, Compositional):
+        f = two.problem.f
+        yield replace(two, problem=replace(two.problem, shared=False, f=lambda z, b: f(z)))
+    yield makers[kind]((4,))
+
+
+def letters(floats: int) -> str:
+    """A number of floats in the lengths of x and y.
+
+    >>> letters(7), letters(6), letters(31), letters(1)
+    ('d', '2·d_y', 'd·d_y + d + d_y', '1')
+    """
+    sizes = {"d·d_y": D * DY, "d": D, "d_y": DY}
+    for amounts in sorted(product(range(3), repeat=3), key=sum):
+        if any(amounts) and sum(a * size for a, size in zip(amounts, sizes.values(), strict=True)) == floats:
+            return " + ".join(name if a == 1 else f"{a}·{name}" for a, name in zip(amounts, sizes, strict=True) if a)
+    return str(floats)

@@ -1,0 +1,205 @@
+"""Several descriptions on the same seeds: tuned alike on the sites' validation rows, then compared with mean, spread and a paired test."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from ..data.folder import locate
+from ..errors import ConfigError
+from ..training.files import LOCK, held, write_whole
+from ..training.loop import Run
+from .build import assemble
+from .description import describe, nearest, parse
+from .sections import DataPart
+from .statistics import Paired, Spread, best, groups, paired, spread
+from .trials import Done, Result, Trial, study, trials
+
+Told = Callable[[int, int], None]
+Tree = dict[str, dict[str, Any]]
+TUNING = 10**6  # the first seed for tuning, beyond those that are compared
+SMALLER = ("loss", "gap")  # the last word of metrics that are better when they are smaller
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method of a comparison: the spread of each test metric, and the difference to the first method."""
+
+    label: str
+    chosen: dict[str, Any]
+    ends: dict[str, int]  # how often a run ended for which reason
+    spreads: dict[str, Spread]
+    against_first: dict[str, Paired]
+
+
+def larger_is_better(metric: str) -> bool:
+    """
+    >>> larger_is_better("test AP"), larger_is_better("validation loss")
+    (True, False)
+    """
+    return metric.rsplit(maxsplit=1)[-1] not in SMALLER
+
+
+def compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mapping[str, Sequence[Any]] | None = None,
+            by: str = "validation loss", tuning_seeds: int = 1, jobs: int | None = None, told: Told | None = None) -> list[Entry]:
+    """Run every description on seeds 0 … seeds − 1, into `folder`/label/seed-k; done runs are not done again.
+
+    grid: entries (`section.key`) with the values to try, the same for every description; each takes the values that are best by
+    the mean of the metric `by` of its sites' validation rows on further seeds. A run that diverges is the worst.
+    """
+    if seeds < 1:
+        raise ConfigError(f"seeds must be at least 1; got {seeds}")
+    if not by.startswith("validation "):
+        raise ConfigError(f'by is a metric of the validation rows, such as "validation AP"; got {by!r}')
+    if tuning_seeds < 1:
+        raise ConfigError(f"a choice from a grid needs at least one tuning seed; got {tuning_seeds}")
+    for label, tree in descriptions.items():  # mistakes come out before hours of work
+        for values in trials(**(grid or {})):
+            _with(tree, values, label)
+        known, wanted = assemble(parse(tree)).metrics, by.removeprefix("validation ")
+        if wanted not in known:
+            raise ConfigError(f"{label} has no metric {by!r}; {nearest(wanted, known)}"
+                              f"by is one of {', '.join(f'validation {name}' for name in known)}")
+    with held(folder):
+        return _compare(descriptions, seeds, folder, grid or {}, by, tuning_seeds, jobs, told)
+
+
+def _compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mapping[str, Sequence[Any]], by: str, tuning_seeds: int,
+             jobs: int | None, told: Told | None) -> list[Entry]:
+    tried = _tune(descriptions, grid, by, range(TUNING, TUNING + tuning_seeds), folder, jobs, told)
+    wanted = best(tried, ["label"], by, larger_is_better(by)) if tried else {}
+    todo, digests = [], _digests(descriptions)
+    for label, tree in descriptions.items():
+        chosen = dict(wanted[(label,)]["values"]) if tried else {}
+        scores = [{"values": dict(values), "score": _mean(results, by)}
+                  for (name, values), results in groups(tried, "label", "values").items() if name == label]
+        told_of = {"metric": by, "chosen": chosen, "tried": scores}
+        for seed in range(seeds):
+            todo.append({"label": label, "tree": _with(tree, {**chosen, "federation.seed": seed}, label), "seed": seed,
+                         "data": digests[label], "folder": str(folder / label / f"seed-{seed}"),
+                         **({"tuning": told_of} if tried else {})})
+    done = study(_train, todo, folder / "runs.jsonl", jobs, told, _there)
+    return _entries(done, wanted, bool(tried))
+
+
+def _tune(descriptions: dict[str, Tree], grid: Mapping[str, Sequence[Any]], by: str, seeds: Sequence[int], folder: Path,
+          jobs: int | None, told: Told | None) -> Done:
+    if not grid:
+        return []
+    combinations, digests = [[list(item) for item in values.items()] for values in trials(**grid)], _digests(descriptions)
+    todo = [{"label": label, "values": values, "seed": seed, "tree": _with(tree, {**dict(values), "federation.seed": seed}, label),
+             "data": digests[label]}
+            for label, tree in descriptions.items() for values in combinations for seed in seeds]
+    done = study(_try, todo, folder / "tuning.jsonl", jobs, told)
+    for label in descriptions:
+        if all(by not in result for trial, result in done if trial["label"] == label):
+            raise ConfigError(f"no setting of the grid gave {label} a {by!r}: every run diverged, or its validation rows lack a class; "
+                              "take a grid of smaller steps, or another metric")
+    # for `best`: what belongs to one choice is its label and values
+    return [({name: trial[name] for name in ("label", "values", "seed")}, result) for trial, result in done]
+
+
+def _with(tree: Tree, values: dict[str, Any], label: str) -> Tree:
+    """A description with other values of some entries, written out in full."""
+    changed = {section: dict(table) for section, table in tree.items()}
+    for key, value in values.items():
+        section, _, entry = key.partition(".")
+        changed.setdefault(section, {})[entry] = value
+    try:
+        return describe(parse(changed))
+    except ConfigError as error:
+        raise ConfigError(f"{label}: {error}") from None
+
+
+def _digests(descriptions: dict[str, Tree]) -> dict[str, str]:
+    return {label: _digest(parse(tree).data) for label, tree in descriptions.items()}
+
+
+def _digest(data: DataPart) -> str:
+    """What one's own data files hold: another file of the same name is another trial. Empty for data sets, which do not change."""
+    found = blake2b(digest_size=16)
+    for name in filter(None, (data.csv, data.npz, data.test, data.images)):
+        path = locate(name)
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            found.update(f"{file} {file.stat().st_size}".encode() if path.is_dir() else file.read_bytes())
+    return found.hexdigest() if data.name is None else ""
+
+
+def _there(trial: Trial) -> bool:
+    """Whether the trial's folder holds its run, to the end."""
+    folder = Path(trial["folder"])
+    return _mark(folder) == trial and _json(folder / "about.json") is not None
+
+
+def _mark(folder: Path) -> Any:
+    """The trial that a folder is of; None where it is of none."""
+    return _json(folder / "trial.json")
+
+
+def _json(path: Path) -> Any:
+    """What a file holds; None where it is not there, or not whole."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _mean(results: Sequence[Result], metric: str) -> float | None:
+    values = [result[metric] for result in results if metric in result]
+    return fmean(values) if len(values) == len(results) else None
+
+
+def _try(trial: Trial) -> Result:
+    """One set of values: its last scores."""
+    result = _whole(assemble(parse(trial["tree"])).run(None, trial["label"]))
+    return {} if result.reason == "diverged" else _finite(result.history[-1])
+
+
+def _train(trial: Trial) -> Result:
+    """One run into its folder; a folder of another trial makes way, one that was cut off goes on."""
+    folder = Path(trial["folder"])
+    with held(folder):
+        if _mark(folder) != trial:
+            there = [file for file in folder.iterdir() if file.name != LOCK]
+            if there and not (folder / "trial.json").exists():
+                raise ConfigError(f"{folder} holds something else than a run of a comparison; take another --out")
+            for file in there:
+                shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink()
+        write_whole(folder / "trial.json", json.dumps(trial))
+        about = {"tuning": trial["tuning"]} if "tuning" in trial else {}
+        result = _whole(assemble(parse(trial["tree"]), folder).run(folder, trial["label"], resume=True, about=about))
+    return {"reason": result.reason, **_finite(result.history[-1])}
+
+
+def _whole(result: Run) -> Run:
+    """A run that Ctrl-C ended is no result."""
+    if result.reason == "interrupted":
+        raise KeyboardInterrupt
+    return result
+
+
+def _finite(row: dict[str, float]) -> Result:
+    return {name: value for name, value in row.items() if math.isfinite(value)}
+
+
+def _entries(done: Done, wanted: dict[tuple[Any, ...], Trial], tuned: bool) -> list[Entry]:
+    by_label = {key[0]: results for key, results in groups(done, "label").items()}
+    first = next(iter(by_label.values()))
+    entries = []
+    for label, results in by_label.items():
+        ends = dict(Counter(result["reason"] for result in results))
+        metrics = [name for name in results[0] if name.startswith("test ") and all(name in result for result in results)]
+        columns = {name: [float(result[name]) for result in results] for name in metrics}
+        against = {name: paired(values, [float(result[name]) for result in first]) for name, values in columns.items()
+                   if results is not first and len(results) > 1 and all(name in result for result in first)}
+        entries.append(Entry(label, dict(wanted[(label,)]["values"]) if tuned else {}, ends,
+                             {name: spread(values) for name, values in columns.items()}, against))
+    return entries

@@ -1,0 +1,108 @@
+"""What a run will send, found before it: a few rounds of one local step at two of its clients, with its own model and problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..algorithms.base import Algorithm
+from ..data.store import Data
+from ..engines.loop import Loop
+from ..errors import RookeryError
+from ..federation.federation import Cohort, Federation
+from ..federation.ledger import Line
+from ..federation.operations import Flush, Map
+from ..federation.reducer import Reducer
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Exchanges, and bytes up and down, of all clients in all rounds; `each` is what one client sends and receives in a round."""
+
+    exchanges: int
+    up: int
+    down: int
+    each: tuple[int, int]
+    how: Literal["", "at most ", "about "] = ""  # it is exact where nothing depends on chance
+
+
+class _OneStep(Loop):
+    """Local work does not cross the network: once is enough."""
+
+    def flush(self, flush: Flush, reducer: Reducer) -> None:
+        ops = [replace(op, times=min(op.most, 1)) if isinstance(op, Map) else op for op in flush.ops]
+        super().flush(replace(flush, ops=ops), reducer)
+
+
+class _Small(Federation):
+    """Random numbers of the server are the largest they can be, and cohorts are counted."""
+
+    random = False
+    drawn = 0
+
+    def integer(self, bound: int) -> int:
+        self.random = True
+        return bound - 1
+
+    def cohort(self, size: int | None = None) -> Cohort:
+        self.drawn += 1
+        return super().cohort(size)
+
+
+def forecast(algorithm: Algorithm, fed: Federation, *start: Tensor, rounds: int) -> Forecast | None:
+    """What training will send, counted as the ledger counts it; None where the rounds that were tried fail, as the run then will."""
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return _forecast(algorithm, fed, start, rounds)
+    except RookeryError:
+        return None
+
+
+def _forecast(algorithm: Algorithm, fed: Federation, start: tuple[Tensor, ...], rounds: int) -> Forecast:
+    problem = fed.problem
+    if problem.statistics is not None:
+        # a graph of all clients takes seconds to trace, which pays for many of them only
+        whole = Federation(problem, fed.data, engine="loop" if fed.population <= 1000 else "auto", weights=fed.weights.tolist(),
+                           seed=fed.setting.seed, min_batch=fed.setting.min_batch)
+        problem = problem.prepare(whole, start[0])
+    chosen = sorted(np.argsort(-fed.weights, kind="stable")[:2].tolist())
+    cohort = fed.participate or fed.population
+    small = _Small(problem, _some(fed.data, chosen), engine=_OneStep(), seed=fed.setting.seed, min_batch=fed.setting.min_batch,
+                   precision=fed.setting.precision, participate=1 if cohort < fed.population else None)
+
+    def clients(line: Line) -> float:
+        """At how many clients of the whole federation this will cross."""
+        if small.participate is None:
+            return fed.population * line.clients / small.population
+        return fed.population if line.clients == small.population else cohort
+
+    own = {f.name: tuple(value[i] for i in chosen) for f in fields(algorithm)  # type: ignore[arg-type]
+           if isinstance(value := getattr(algorithm, f.name), tuple) and len(value) == fed.population}
+    method: Any = replace(algorithm, **own) if own else algorithm  # type: ignore[type-var]
+    state: Any = None
+    counts, several = list[list[float]](), False
+    with small.ledger.recording() as lines:
+        for number in range(min(rounds, 3) + 1):
+            before, small.drawn = small.ledger["train"].exchanges, 0
+            state = method.round(small, state) if number else method.init(small, *start)
+            sums = [sum(line.bytes * clients(line) for line in lines if line.direction == way) for way in ("up", "down")]
+            counts.append([small.ledger["train"].exchanges - before, *sums])
+            # with several cohorts in a round, what a client is sent depends on whether it was in one before
+            several = several or (small.participate is not None and small.drawn > 1)
+            lines.clear()
+    total = np.sum(counts[:2], axis=0) + (np.mean(counts[2:], axis=0) * (rounds - 1) if rounds > 1 else 0)
+    exchanges, up, down = (round(float(value)) for value in total)
+    each = (round(counts[-1][1] / cohort), round(counts[-1][2] / cohort)) if rounds else (0, 0)
+    same = all(count == counts[2] for count in counts[3:])
+    return Forecast(exchanges, up, down, each, "about " if several or not same else "at most " if small.random else "")
+
+
+def _some(data: Data, chosen: Sequence[int]) -> Data:
+    parts = [data.views(k) for k in chosen]
+    return Data({name: torch.cat([part[name] for part in parts]) for name in data.fields}, tuple(data.names[k] for k in chosen),
+                data.sizes[list(chosen)])

@@ -1,0 +1,274 @@
+"""The sections of a run's description, and what each of them builds. `config` reads them from TOML, `job` puts them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..algorithms import FedAvg
+from ..data import Data, positive_counts
+from ..data.imbalance import drop_positives, long_tail, step
+from ..data.partition import by_column, by_quantity, dirichlet, iid, label_shards
+from ..data.readers import Table, load, read_csv, read_images, read_npz
+from ..errors import ConfigError
+from ..federation.federation import Federation
+from ..models import conv4, densenet121, federated_norm, lenet, mlp, resnet20, small_cnn
+from ..objectives import balanced_cross_entropy
+from ..problems.model import Model
+
+
+@dataclass(frozen=True)
+class DataPart:
+    """[data] what to train on: a data set by `name`, or your own file or folder under `csv`, `npz` or `images`.
+
+    label, site, group: columns of your own table; no `group` (the patient) has rows in both training and test part
+    keep, drop, text:   columns to keep as fields as well (a protected attribute), to leave out, and to read as texts though they are
+                        numbers (a code); `delimiter` is what stands between the values of a csv file
+    test, test_share:   a file of test rows, or the share of rows that become them; which ones depends on `split_seed` alone
+    positive:           classes that become label 1, all others 0
+    keep_positives, positive_share, long_tail, minority with minority_keep: make training classes rare
+    validation:         the share of its rows that each site holds out
+    """
+
+    name: str | None = None
+    csv: str | None = None
+    npz: str | None = None
+    images: str | None = None
+    label: str | None = None
+    site: str | None = None
+    group: str | None = None
+    keep: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+    delimiter: str = ","
+    test: str | None = None
+    test_share: float | None = None
+    split_seed: int = 0
+    size: int | None = None
+    positive: tuple[int | str, ...] = ()
+    keep_positives: float | None = None
+    positive_share: float | None = None
+    long_tail: float | None = None
+    minority: tuple[int | str, ...] = ()
+    minority_keep: float | None = None
+    validation: float = 0.2
+
+    def __post_init__(self) -> None:
+        sources = [s for s in ("name", "csv", "npz", "images") if getattr(self, s) is not None]
+        if len(sources) != 1:
+            raise ConfigError(f"give one of name, csv, npz and images; got {', '.join(sources) or 'none of them'}")
+        if self.csv is not None and self.label is None:
+            raise ConfigError("csv needs label = \"the column to predict\"")
+        own = [k for k in ("label", "site", "group", "test", "keep", "drop", "text") if getattr(self, k)]
+        if own and self.csv is None and self.npz is None:
+            raise ConfigError(f"{own[0]} names a column or file of your own table; it goes with csv or npz")
+        if (self.keep or self.drop or self.text or self.delimiter != ",") and self.csv is None:
+            raise ConfigError("keep, drop and text name columns of a csv file, and delimiter is of one; an npz file has the arrays you put "
+                              "into it")
+        if len(self.delimiter) != 1:
+            raise ConfigError(f"delimiter is the one character between the values of a csv file; got {self.delimiter!r}")
+        if self.size is not None and self.images is None:
+            raise ConfigError("size is the height and width that pictures are brought to; it goes with images")
+        thinned = [k for k in ("keep_positives", "positive_share", "long_tail", "minority") if getattr(self, k)]
+        if len(thinned) > 1:
+            raise ConfigError(f"{thinned[0]} and {thinned[1]} both make classes rare; keep one of them")
+        if bool(self.minority) != (self.minority_keep is not None):
+            raise ConfigError("minority = [classes] and minority_keep = share go together")
+
+    @property
+    def source(self) -> str:
+        """What to call it."""
+        return self.name or Path(str(self.csv or self.npz or self.images)).name
+
+    def read(self, seed: int) -> tuple[Table, NDArray[np.int64], Table]:
+        """Training rows, the class that each of them had at first, and test rows."""
+        train, test = self._tables()
+        if train.fields["labels"].dim() != 1:
+            raise ConfigError(f"{self.source!r} has several labels a row; a run from a file needs one")
+        classes, number = train.fields["labels"].numpy(), len(train.classes)
+        if number < 2:
+            where = f" in the label column {self.label!r}" if self.label else " as their label"
+            raise ConfigError(f"there must be two classes at least; all rows of {self.source!r} have {train.classes[0]!r}{where}: "
+                              "name another column, or add rows of another class")
+        if self.csv is not None and number > max(20, len(train) / 5):
+            raise ConfigError(f"a label is one of some classes, but {self.label!r} has {number} different values in {len(train)} rows: "
+                              "bin them, or name another column")
+        if self.positive:
+            places = [self._class(train, one) for one in self.positive]
+            train, test = train.binary(places), test.binary(places)
+        keep = self._thinning(train, seed)
+        return (train, classes, test) if keep is None else (train.take(keep), classes[keep], test)
+
+    def _tables(self) -> tuple[Table, Table]:
+        share: dict[str, Any] = {} if self.test_share is None else {"test_share": self.test_share}
+        options: dict[str, Any] = {**share, "seed": self.split_seed}
+        columns = {"site": self.site, "group": self.group, "test": self.test}
+        if self.csv is not None:
+            assert self.label is not None
+            return read_csv(self.csv, self.label, keep=self.keep, drop=self.drop, text=self.text, delimiter=self.delimiter,
+                            **columns, **options)  # type: ignore[arg-type]
+        if self.npz is not None:
+            return read_npz(self.npz, self.label or "labels", **columns, **options)  # type: ignore[arg-type]
+        if self.images is not None:
+            return read_images(self.images, self.size, **options)
+        assert self.name is not None
+        return load(self.name, **(options if self.split_seed else share))
+
+    def _thinning(self, train: Table, seed: int) -> NDArray[np.bool_] | None:
+        labels = train.fields["labels"].numpy()
+        if self.long_tail is not None:
+            return long_tail(labels, self.long_tail, seed)
+        if self.minority_keep is not None:
+            places = [self._class(train, one) for one in self.minority]
+            return step(labels, places, self.minority_keep, seed)
+        if self.keep_positives is not None or self.positive_share is not None:
+            return drop_positives(labels, self.keep_positives, self.positive_share, seed)
+        return None
+
+    def _class(self, train: Table, one: int | str) -> int:
+        """The place of a class: by its name, which may be a number, or else by its place."""
+        if str(one) in train.classes:
+            return train.classes.index(str(one))
+        if isinstance(one, str) or not 0 <= one < len(train.classes):
+            raise ConfigError(f"{one!r} is not a class of {self.source!r}; the classes are {', '.join(train.classes)}")
+        return one
+
+
+@dataclass(frozen=True)
+class SitesPart:
+    """[sites] how rows are spread over sites: by chance, by class (dirichlet, shards), in unequal sizes, or as a column says."""
+
+    how: Literal["iid", "dirichlet", "shards", "quantity", "column"] = "dirichlet"
+    number: int = 8
+    alpha: float = 1.0
+    per_site: int = 2
+    column: str = "site"
+
+    def spread(self, train: Table, classes: NDArray[np.int64], seed: int) -> NDArray[np.str_]:
+        """The site of each row; `classes` are those that differ from site to site."""
+        match self.how:
+            case "iid":
+                return iid(len(train), self.number, seed)
+            case "shards":
+                return label_shards(classes, self.number, self.per_site, seed)
+            case "quantity":
+                return by_quantity(len(train), self.number, self.alpha, seed=seed, least=2)
+            case "dirichlet":
+                return dirichlet(classes, self.number, self.alpha, seed)
+            case "column":
+                if self.column not in train.fields:
+                    have = ", ".join(sorted(set(train.fields) - {"inputs", "labels"})) or "none"
+                    raise ConfigError(f"sites.column is {self.column!r}, which the rows do not have; they have {have}. "
+                                      "Columns of your own table are named in [data] site = \"…\"")
+                return by_column(train.values(self.column))
+
+
+@dataclass(frozen=True)
+class ModelPart:
+    """[model] the net; its inputs and outputs follow from the data."""
+
+    name: Literal["linear", "mlp", "small_cnn", "lenet", "conv4", "resnet20", "densenet121"] = "mlp"
+    hidden: tuple[int, ...] = (32,)
+
+    def __post_init__(self) -> None:
+        if any(width < 1 for width in self.hidden):
+            raise ConfigError(f"hidden layers have at least one unit; got {list(self.hidden)}")
+
+    def net(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        flat = prod(shape)
+        match self.name:
+            case "linear":
+                return nn.Sequential(nn.Flatten(), *mlp(flat, classes))
+            case "mlp":
+                return nn.Sequential(nn.Flatten(), *mlp(flat, *self.hidden, classes))
+        if len(shape) != 3:
+            raise ConfigError(f"model.name = {self.name!r} takes images; these rows have the shape {shape}: write \"mlp\"")
+        images: dict[str, Callable[[], nn.Module]] = {
+            "small_cnn": lambda: small_cnn(shape[0], classes, shape[1]), "lenet": lambda: lenet(shape[0], classes, shape[1]),
+            "conv4": lambda: conv4(classes, shape[0], shape[1]), "resnet20": lambda: resnet20(classes, shape[0]),
+            "densenet121": lambda: densenet121(classes, shape[0])}
+        net = images[self.name]()
+        return federated_norm(net) if any(isinstance(m, nn.BatchNorm2d) for m in net.modules()) else net
+
+
+@dataclass(frozen=True)
+class FederationPart:
+    """[federation] how the sites work together. Weights by `positives` make every positive row count the same.
+
+    Cohorts of `participate` sites are drawn with equal probability, or with one in proportion to the weights.
+    """
+
+    engine: Literal["auto", "loop", "vectorised", "wire"] = "auto"
+    weights: Literal["equal", "samples", "positives"] = "samples"
+    participate: int | None = None
+    cohorts: Literal["uniform", "weighted"] = "uniform"
+    min_batch: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**32:  # what NumPy and scikit-learn take
+            raise ConfigError(f"seed must be a whole number from 0 to 2**32 - 1; got {self.seed}")
+        if self.min_batch < 1:
+            raise ConfigError(f"min_batch must be at least 1; got {self.min_batch}")
+
+    def weigh(self, data: Data) -> str | list[float]:
+        if self.weights == "positives" and int(data.fields["labels"].max()) > 1:
+            raise ConfigError("federation.weights = \"positives\" needs two classes: name the positive ones in [data] positive = [\"…\"]")
+        return self.weights if self.weights != "positives" else [float(n) for n in positive_counts(data)]
+
+
+@dataclass(frozen=True)
+class WarmUpPart:
+    """[warm_up] the first `rounds` of the run are FedAvg on class-weighted cross-entropy, from which the objective then starts.
+
+    They count: rounds, exchanges, bytes and samples begin with them.
+    """
+
+    rounds: int = 0
+    lr: float = 0.1
+    local_steps: int = 1
+    batch: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.rounds < 0 or not self.lr > 0:
+            raise ConfigError(f"rounds must not be negative, and lr must be positive; got {self.rounds} and {self.lr}")
+
+    def from_there(self, fed: Federation, model: Model, x: Tensor) -> Tensor:
+        """The starting point of the objective; what it cost is in the federation's ledger."""
+        if self.rounds == 0:
+            return x
+        # another seed than that of the run, which would draw the same rows and cohorts once more
+        first = Federation(balanced_cross_entropy(model), fed.data, engine=fed.engine.name.partition(":")[0], weights="samples",
+                           participate=fed.participate, cohorts=fed.cohorts, min_batch=fed.setting.min_batch, seed=fed.setting.seed + 2**32)
+        first.problem.prepare(first, x)
+        algorithm = FedAvg(self.lr, self.local_steps, self.batch)
+        state = algorithm.init(first, x)
+        for _ in range(self.rounds):
+            state = algorithm.round(first, state)
+        fed.ledger.load(first.ledger.to_json())
+        return state.x  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class RunPart:
+    """[run] how long, how often to look, and which iterate is the result."""
+
+    rounds: int = 50
+    every: int | None = None
+    minutes: float | None = None
+    save_every: int | None = None
+    output: Literal["last", "uniform"] = "last"
+
+    def __post_init__(self) -> None:
+        if self.rounds < 0 or (self.minutes is not None and self.minutes < 0):
+            raise ConfigError(f"rounds and minutes must not be negative; got {self.rounds} and {self.minutes}")
+        for name in ("every", "save_every"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ConfigError(f"{name} is a number of rounds, at least 1; got {getattr(self, name)}")

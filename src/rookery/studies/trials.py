@@ -1,0 +1,152 @@
+"""Many runs as one study: trials that are done once and survive an interruption, their means and spreads, and a record of the result.
+
+A trial is a JSON object (method, hyper-parameters, seed); a trial's work is a function of it, at the top of a module, that returns
+another JSON object. Results go to a file of lines as they come, so that a study that was cut off goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from datetime import date
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import RookeryError
+from ..training.files import append, write_whole
+
+Trial = dict[str, Any]
+Result = dict[str, Any]
+Done = list[tuple[Trial, Result]]
+
+
+class StudyError(RookeryError):
+    """A study cannot go on; the message says what to change."""
+
+
+def trials(**choices: Iterable[Any]) -> list[Trial]:
+    """All combinations.
+
+    >>> trials(method=["A", "B"], seed=range(2))
+    [{'method': 'A', 'seed': 0}, {'method': 'A', 'seed': 1}, {'method': 'B', 'seed': 0}, {'method': 'B', 'seed': 1}]
+    """
+    return [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
+
+
+def study(work: Callable[[Trial], Result], todo: Sequence[Trial], store: Path | str, jobs: int | None = None,
+          told: Callable[[int, int], None] | None = None, still: Callable[[Trial], bool] | None = None) -> Done:
+    """The trials with their results, in order; those that the store holds already, and for which `still` holds, are not done again.
+
+    jobs: processes at a time (default: one per core), each with one thread; 1 works in this process.
+    told: called with the number of trials done and the number of all, as results come.
+    """
+    store = Path(store)
+    store.parent.mkdir(parents=True, exist_ok=True)
+    known, wanted = _read(store), {_key(trial): trial for trial in todo}
+    left = [trial for key, trial in wanted.items() if key not in known or (still is not None and not still(trial))]
+    number = len(left)
+    if told is not None:
+        told(len(wanted) - number, len(wanted))
+    jobs = max(1, min(jobs or os.cpu_count() or 1, number))
+    for trial, result in ((t, work(t)) for t in left) if jobs == 1 else _together(work, left, jobs):
+        known[_key(trial)] = result
+        append(store, json.dumps({"trial": trial, "result": result}))
+        number -= 1
+        if told is not None:
+            told(len(wanted) - number, len(wanted))
+    return [(trial, known[_key(trial)]) for trial in todo]
+
+
+def _together(work: Callable[[Trial], Result], left: list[Trial], jobs: int) -> Iterator[tuple[Trial, Result]]:
+    # a fork would inherit torch's threads in an unknown state
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _alone) as pool:
+        running = {pool.submit(work, trial): trial for trial in left}
+        try:
+            for future in as_completed(running):
+                yield running[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in multiprocessing.active_children():  # what they are at is done again next time
+                worker.terminate()
+            raise
+
+
+def _alone() -> None:
+    """A worker has one thread, and leaves Ctrl-C to the process that waits for it."""
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _key(trial: Trial) -> str:
+    return json.dumps(trial, sort_keys=True)
+
+
+def _read(store: Path) -> dict[str, Result]:
+    """What the store holds; a last line that was cut off in the middle is taken out of the file."""
+    if not store.exists():
+        return {}
+    text = store.read_text()
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        write_whole(store, whole)
+    try:
+        return {_key(entry["trial"]): entry["result"] for entry in map(json.loads, whole.splitlines())}
+    except (ValueError, KeyError, TypeError):
+        raise StudyError(f"{store} is not a file of trials and results; delete it, or keep the study's results elsewhere") from None
+
+
+def arguments(about: str | None, name: str, quick: str) -> argparse.ArgumentParser:
+    """What every experiment's command takes: --jobs, --out (default runs/NAME, where trials are kept) and --quick."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
+    parser.add_argument("--out", type=Path, default=Path("runs") / name, help="where the results of the trials are kept")
+    parser.add_argument("--quick", action="store_true", help=quick)
+    return parser
+
+
+def announce(number: int, of: int) -> None:
+    """For `study(told=…)` where there is no bar: a line now and then."""
+    if number % 20 == 0 or number == of:
+        print(f"{number} of {of} trials", flush=True)
+
+
+def record(path: Path | str, table: Sequence[dict[str, Any]], minutes: float, command: str | None = None) -> None:
+    """Write what a study came to, with what is needed to repeat it."""
+    about = {"command": command or invocation(), "commit": commit(), "date": date.today().isoformat(),
+             "machine": machine(), "minutes": round(minutes, 1), "rows": list(table)}
+    Path(path).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+
+
+def commit() -> str | None:
+    """The commit of the working folder, where it is one of git's."""
+    try:
+        told = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return told.stdout.strip()
+
+
+def invocation() -> str:
+    """The command of this process, quoted so that it can be pasted."""
+    own = Path(sys.argv[0]).name in ("rookery", "cli.py")
+    return shlex.join(["rookery", *sys.argv[1:]] if own else ["python", *sys.argv])
+
+
+def machine() -> str:
+    """
+    >>> "cores" in machine()
+    True
+    """
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}"

@@ -1,0 +1,142 @@
+"""Save a run's state and continue it bit for bit. One safetensors file, written aside and renamed; never pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ..algorithms.base import Algorithm
+from ..engines.frames import describe
+from ..engines.wire import Wire
+from ..errors import CheckpointError, FrameError
+from ..federation.federation import Cohort, Federation
+from ..federation.placed import Clients
+from .files import aside, refusal
+
+FORMAT = "rookery-1"
+
+
+def save(path: Path | str, algorithm: Algorithm, fed: Federation, state: Any, extra: dict[str, Any] | None = None) -> None:
+    """Write `state`, the counters behind the random draws, the ledger, and what else the caller wants back (JSON, see `extra`).
+
+    On a remote engine each site keeps its own values, under a tag that the file records.
+    """
+    path = Path(path)
+    fed.tape.finish()
+    tensors: dict[str, Tensor] = {}
+    fields: dict[str, Any] = {}
+    for name, value in state._asdict().items():
+        if isinstance(value, Tensor):
+            tensors[name] = value.detach().clone()
+            fields[name] = "tensor"
+        elif isinstance(value, Clients):
+            if value.spent:
+                raise CheckpointError(f"the state's {name} {value.spent}; save the newest state")
+            everyone = value.cohort is fed
+            fields[name] = {"id": value.id, "pool": value.pool, "cohort": None if everyone else value.cohort.index.tolist()}
+            if not isinstance(fed.engine, Wire):
+                clients, rows = fed.engine.export(value.id)
+                tensors[f"{name}.clients"] = torch.tensor(clients)  # a copy: values of one cohort share their index
+                tensors[f"{name}.rows"] = torch.stack([r.contiguous() for r in rows]) if rows else torch.zeros(0)
+        elif value is None or isinstance(value, int):
+            fields[name] = value
+        else:
+            raise CheckpointError(f"a state holds tensors, values at the clients and ints; {name} is {type(value).__name__}")
+    tag = None
+    if isinstance(fed.engine, Wire):
+        tag = f"{fed.engine.run}-{fed.counters['train']}"
+        try:
+            fed.engine.save(tag, [note["id"] for note in fields.values() if isinstance(note, dict)])
+        except (OSError, SafetensorError) as error:
+            raise refusal(fed.engine.folder or path, error) from None
+    if fed.setting.constants is not None:
+        tensors["rookery.constants"] = fed.setting.constants
+    header = {"format": FORMAT, "run": fingerprint(algorithm, fed), "fields": fields, "counters": fed.counters,
+              "ledger": fed.ledger.to_json(), "tag": tag, "extra": extra}
+    with aside(path) as beside:
+        save_file(tensors, beside, metadata={"rookery": json.dumps(header)})
+
+
+def load(path: Path | str, algorithm: Algorithm, fed: Federation) -> Any:
+    """The state in a checkpoint, with the federation set to go on from there. `fed` must be set up as when it was saved."""
+    header, tensors = _read(Path(path))
+    if header["run"] != fingerprint(algorithm, fed):
+        raise CheckpointError(f"{path} belongs to another run: the algorithm with its hyper-parameters, the seed, the clients and their "
+                              "sizes must be those it was saved with")
+    _agree(path, fed, tensors.get("rookery.constants"))
+    fed.counters = dict(header["counters"])
+    fed.ledger.load(header["ledger"])
+    notes = {name: note for name, note in header["fields"].items() if isinstance(note, dict)}
+    fresh = {name: fed.tape.number() for name in notes}  # other handles of this federation may still hold the old numbers
+    if isinstance(fed.engine, Wire):
+        fed.engine.load(header["tag"], {note["id"]: fresh[name] for name, note in notes.items()})
+    cohorts: dict[tuple[int, ...], Cohort] = {}
+    values: dict[str, Any] = {}
+    for name, note in header["fields"].items():
+        if note == "tensor":
+            values[name] = tensors[name].clone()  # in memory of its own: products may round by where their factors lie
+        elif name in notes:
+            cohort: Cohort = fed
+            if note["cohort"] is not None:
+                index = tuple(note["cohort"])
+                cohort = cohorts.setdefault(index, Cohort(fed, np.asarray(index), fed.cohorts == "weighted"))
+            if not isinstance(fed.engine, Wire):
+                rows = [row.clone() for row in tensors[f"{name}.rows"]]
+                fed.engine.restore(fresh[name], tensors[f"{name}.clients"].numpy(), rows, note["pool"])
+            fed.tape.stored.add(fresh[name])
+            values[name] = Clients(cohort, fresh[name], pool=note["pool"])
+        else:
+            values[name] = note
+    return algorithm.State(**values)
+
+
+def _agree(path: Path | str, fed: Federation, constants: Tensor | None) -> None:
+    """The constants of `prepare` as they were: taken from the file, or compared with those agreed anew."""
+    own = fed.setting.constants
+    if constants is not None and own is None and fed.problem.finish is not None:
+        fed.use(fed.problem.finish(constants), constants)
+    elif (own is None) != (constants is None) or (own is not None and constants is not None and not torch.equal(own, constants)):
+        raise CheckpointError(f"{path} was saved with other constants of the problem than these clients agreed on; load it before prepare, "
+                              "or prepare at the same point")
+
+
+def extra(path: Path | str) -> Any:
+    """What was given to `save` beside the state."""
+    return _read(Path(path))[0]["extra"]
+
+
+def fingerprint(algorithm: Algorithm, fed: Federation) -> str:
+    """What must be the same for a run to go on: algorithm, seed, clients, weights, participation, data, kind of problem, sampling."""
+    try:
+        program = json.dumps(describe(algorithm), sort_keys=True)
+    except FrameError as error:
+        raise CheckpointError(str(error)) from None
+    data = [f"{name} {field.dtype} {tuple(field.shape)} {float(field.double().sum())!r}" for name, field in fed.data.fields.items()]
+    problem = [type(fed.problem).__name__, repr(fed.problem.sampling), str(fed.setting.precision)]
+    parts = [program, str(fed.setting.seed), str(fed.participate), fed.cohorts, *fed.data.names, str(fed.data.sizes.tolist()),
+             str(fed.weights.tolist()), *data, *problem]
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    if not path.exists():
+        raise CheckpointError(f"there is no checkpoint at {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        header = json.loads(metadata["rookery"])
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        raise CheckpointError(f"{path} is not a whole checkpoint of this program ({error}); put a copy in its place, or delete it "
+                              "to begin anew") from None
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise CheckpointError(f"{path} is of another format; this version reads {FORMAT!r}")
+    return header, tensors

@@ -1,0 +1,209 @@
+"""Every algorithm joins the conformance suite with one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from inspect import signature
+from typing import Any
+
+import known_compositional as compositional
+import nested_problems as nested
+from torch import Tensor
+
+from rookery import (
+    ALSET,
+    BSA,
+    BSGD,
+    FCSG,
+    FCSGM,
+    GCIVR,
+    MBSGD,
+    NASA,
+    PDSGD,
+    SCAFFOLD,
+    SCGD,
+    SGDA,
+    SMD,
+    TTSA,
+    AccFCSGM,
+    BSpiderBoost,
+    ComFedL,
+    FastDRO,
+    FedAvg,
+    FedAvgCaseI,
+    FedAvgCaseII,
+    FedAvgS,
+    FedBiOAcc,
+    FedDRO,
+    Federation,
+    FedGDAGT,
+    FedLin,
+    FedNest,
+    FedNestSGD,
+    FedNova,
+    FedOpt,
+    FedProx,
+    FedSVRG,
+    LFedNest,
+    LocalSCGD,
+    LocalSCGDM,
+    LocalSGDA,
+    LocalSGDM,
+    ModifiedFedAvg,
+    PDSGDWeights,
+    ShroFBO,
+    SimFBO,
+    StocBiO,
+    Unconstrained,
+    as_bilevel,
+)
+from rookery.algorithms import Algorithm
+from rookery.problems import testproblems as known
+from rookery.problems.testproblems import Known
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    make: Callable[..., Algorithm]  # (lr, local_steps, batch) -> algorithm
+    known: Callable[..., Known]
+    # (d, dy, local_steps) -> exchanges, floats up and down, per client and later round
+    floats: Callable[[int, int, int], tuple[int, int, int]]
+    lr: float = 0.2
+    rounds: int = 180  # enough to converge at one local step, and not many more: with its traced graphs they are what a case costs
+    embed: bool = False  # run on the bilevel form of the problem
+    memory: bool = False  # exact with local steps only once its clients' state has been found, not from the start
+    biased: bool = False  # small batches bias its direction, by design
+    astray: int | None = None  # from so many local steps on its limit stays away from the solution, however small lr: by its construction
+    third: Callable[[Known], Tensor] | None = None  # a third variable's value at the solution, where a method tracks one
+
+    def solved(self, sizes: tuple[int, ...] = known.SIZES) -> Known:
+        return _solved(self.known, sizes)
+
+    def federation(self, k: Known, **options: Any) -> Federation:
+        return Federation(_embedded(k.problem) if self.embed else k.problem, k.data, **options)
+
+    def init(self, algorithm: Algorithm, fed: Federation, k: Known, at_solution: bool = False) -> Any:
+        x, y = (k.x, k.y) if at_solution else (k.x0, k.y0)
+        points = (x, y) if y is not None and "y" in signature(algorithm.init).parameters else (x,)
+        return algorithm.init(fed, *points, *((self.third(k),) if self.third is not None and at_solution else ()))
+
+
+@cache
+def _solved(make: Callable[..., Known], sizes: tuple[int, ...]) -> Known:
+    """One object per problem, so that the tests share its traced graphs."""
+    return make(sizes=sizes)
+
+
+_embedded = cache(as_bilevel)
+
+
+def nest(**fixed: Any) -> Callable[..., Algorithm]:
+    return lambda lr, steps, batch: FedNest(lr=lr, local_steps=steps, batch=batch, **{"inner_lr": 0.4, "inner_rounds": 2, **fixed})
+
+
+def opt(server: str, **fixed: Any) -> Callable[..., Algorithm]:
+    return lambda lr, steps, batch: FedOpt(lr, steps, batch, server, **{"server_lr": 0.3, "beta1": 0.5, "tau": 0.1, **fixed})
+
+
+def inner(kind: type[Algorithm], factor: float = 1.5, **fixed: Any) -> Callable[..., Algorithm]:
+    """Inner step sizes in proportion to lr, so that the drift of both levels halves with it."""
+    return lambda lr, q, b: kind(**{"lr": lr, "inner_lr": factor * lr, "local_steps": q, "batch": b, **fixed})
+
+
+def tracking(kind: type[Algorithm], **fixed: Any) -> Callable[..., Algorithm]:
+    return lambda lr, q, b: kind(**{"lr": lr, "inner_lr": 1.5 * lr, "solve_lr": 1.5 * lr, "local_steps": q, "batch": b, **fixed})
+
+
+def alone(kind: type[Algorithm], **fixed: Any) -> Callable[..., Algorithm]:
+    return lambda lr, q, b: kind(**{"lr": lr, "inner_lr": 0.4, "terms": 4, "smoothness": 2.5, "batch": b, **fixed})
+
+
+def pooled(sizes: tuple[int, ...]) -> Known:
+    return known.conditional(sizes=(sum(sizes),))
+
+
+CASES = [
+    Case("FedAvg", lambda lr, q, b: FedAvg(lr, q, b), known.minimization, lambda d, _, q: (1, d, d)),
+    Case("SCAFFOLD", lambda lr, q, b: SCAFFOLD(lr, q, b), known.minimization, lambda d, _, q: (1, 2 * d, 2 * d), memory=True),
+    Case("FedProx", lambda lr, q, b: FedProx(lr, q, b, mu=0.1), known.minimization, lambda d, _, q: (1, d, d)),
+    Case("FedNova", lambda lr, q, b: FedNova(lr, q, b, rho=0.3), known.minimization, lambda d, _, q: (1, d, d)),
+    Case("FedLin", lambda lr, q, b: FedLin(lr, q, b), known.minimization, lambda d, _, q: (2, 2 * d, 2 * d)),
+    Case("FedSVRG", lambda lr, q, b: FedSVRG(lr, q, b), known.minimization, lambda d, _, q: (2, 2 * d, 2 * d)),
+    Case("LocalSGDM", lambda lr, q, b: LocalSGDM(lr, q, b, momentum=0.5), known.minimization, lambda d, _, q: (1, 2 * d, 2 * d)),
+    Case("FedOpt/momentum", opt("momentum", server_lr=0.7), known.minimization, lambda d, _, q: (1, d, d)),
+    Case("FedOpt/adagrad", opt("adagrad"), known.minimization, lambda d, _, q: (1, d, d)),
+    Case("FedOpt/adam", opt("adam"), known.minimization, lambda d, _, q: (1, d, d)),
+    Case("FedOpt/yogi", opt("yogi"), known.minimization, lambda d, _, q: (1, d, d)),
+    Case("FCSG", lambda lr, q, b: FCSG(lr, q, b, b), known.conditional, lambda d, _, q: (1, d, d), biased=True),
+    Case("FCSG-M", lambda lr, q, b: FCSGM(lr, q, b, b, beta=0.3), known.conditional, lambda d, _, q: (1, 2 * d, 2 * d), biased=True),
+    Case("Acc-FCSG-M", lambda lr, q, b: AccFCSGM(lr, q, b, b, beta=0.3), known.conditional, lambda d, _, q: (1, 2 * d, 2 * d), biased=True),
+    Case("FedDRO", lambda lr, q, b: FedDRO(lr, 0.3, q, b), known.compositional, lambda d, dy, q: (q + 1, q * dy + d, d + (q + 1) * dy)),
+    Case("FedDRO/scalar", lambda lr, q, b: FedDRO(lr, 0.3, q, b), compositional.scalar,
+         lambda d, dy, q: (q + 1, q * dy + d, d + (q + 1) * dy)),
+    Case("FedAvg-CO/I", lambda lr, q, b: FedAvgCaseI(lr, q, b), known.compositional, lambda d, _, q: (1, d, d), astray=1, biased=True),
+    Case("FedAvg-CO/II", lambda lr, q, b: FedAvgCaseII(lr, q, b), known.compositional, lambda d, dy, q: (2, dy + d, d + dy), astray=2,
+         biased=True),
+    Case("FedAvg-CO/modified", lambda lr, q, b: ModifiedFedAvg(lr, q, b), known.compositional,
+         lambda d, dy, q: (q + 1, q * dy + d, d + q * dy), biased=True),
+    Case("MBSGD", lambda lr, q, b: MBSGD(lr, b), known.compositional, lambda d, _, q: (1, d, d), astray=1, biased=True),
+    Case("Unconstrained", lambda lr, q, b: Unconstrained(lr, b), compositional.only_h, lambda d, _, q: (1, d, d)),
+    Case("FastDRO", lambda lr, q, b: FastDRO(lr, b), compositional.robust,
+         lambda d, _, q: (11 + 2, 2 + 11 * 2 * 30 + d + 1, d + 11 * 2 + 4), biased=True),
+    Case("ComFedL", lambda lr, q, b: ComFedL(lr, q, b), compositional.local, lambda d, _, q: (1, d, d), biased=True),
+    Case("Local-SCGD/shared", lambda lr, q, b: LocalSCGD(lr, q, b, tracking=0.5), known.compositional,
+         lambda d, dy, q: (1, d + dy, d + dy), astray=1, biased=True),
+    Case("Local-SCGD/local", lambda lr, q, b: LocalSCGD(lr, q, b, tracking=0.5), compositional.local,
+         lambda d, _, q: (1, d + 2, d + 2), astray=1, biased=True),
+    Case("Local-SCGDM/shared", lambda lr, q, b: LocalSCGDM(lr, q, b, tracking=0.5, beta=0.5), known.compositional,
+         lambda d, dy, q: (1, 2 * d + dy, 2 * d + dy), astray=1, biased=True),
+    Case("Local-SCGDM/local", lambda lr, q, b: LocalSCGDM(lr, q, b, tracking=1.0, beta=0.5), compositional.local,
+         lambda d, _, q: (1, 2 * d + 2, 2 * d + 2), biased=True),
+    Case("GCIVR", lambda lr, q, b: GCIVR(lr, q, b, b), known.compositional,
+         lambda d, dy, q: (q, q * (dy + dy * d + d), q * d), biased=True),
+    Case("PDSGD", lambda lr, q, b: PDSGD(lr, 0.3, 0.5, b), compositional.constrained, lambda d, dy, q: (3, 2 * dy + d, 2 * d + dy),
+         third=lambda k: k.y),
+    Case("PDSGD (DRO)", lambda lr, q, b: PDSGDWeights(lr, 2, 0.3, b), compositional.weights, lambda d, dy, q: (1, d + dy, d + dy),
+         third=lambda k: k.y),
+    Case("FedNest/bilevel",  # 2⁻⁴¹ is left out of its series where a law is exact, 2⁻¹³ where batches are noisy
+         lambda lr, q, b: nest(terms=40 if b is None else 12, smoothness=2.0, series="deterministic")(lr, q, b), known.bilevel,
+         lambda d, dy, q: (2 * 2 + 40 + 3, (4 + 41) * dy + 2 * d, 2 * d + (4 + 1 + 40 + 1) * dy), lr=0.3, rounds=50),
+    Case("FedNest/minimax", nest(), known.minimax, lambda d, dy, q: (2 * 2 + 2, 4 * dy + 2 * d, 2 * d + (4 + 1) * dy), embed=True),
+    Case("FedNest/compositional", nest(), known.compositional,
+         lambda d, dy, q: (2 * 2 + 3, (4 + 1) * dy + 2 * d, 2 * d + (4 + 1 + 1) * dy), embed=True),
+    Case("FedNest/minimization", nest(), known.minimization, lambda d, _, q: (2, 2 * d, 2 * d), embed=True),
+    Case("FedNest/conjugate", nest(terms=2, series="conjugate"), known.bilevel,
+         lambda d, dy, q: (2 * 2 + 2 + 3, (4 + 3) * dy + 2 * d, 2 * d + (4 + 1 + 2 + 1) * dy), lr=0.3, rounds=50, biased=True),
+    Case("FedNest-SGD", inner(FedNestSGD, inner_rounds=2, terms=2, series="conjugate"), known.bilevel,
+         lambda d, dy, q: (2 + 2 + 3, (2 + 3) * dy + 2 * d, 2 * d + (2 + 1 + 2 + 1) * dy), lr=0.3, rounds=50, biased=True),
+    Case("LFedNest", inner(LFedNest, inner_rounds=2, terms=3, smoothness=2.5, series="deterministic"), nested.own_hypergradients,
+         lambda d, dy, q: (2 + 1, 2 * dy + d, d + (2 + 1) * dy), lr=0.3, rounds=50),
+    Case("SGDA", lambda lr, q, b: SGDA(lr, 2 * lr, b), known.minimax, lambda d, dy, q: (1, d + dy, d + dy)),
+    Case("LocalSGDA", inner(LocalSGDA), known.minimax, lambda d, dy, q: (1, d + dy, d + dy)),
+    Case("FedAvg-S", inner(FedAvgS, 1.0), known.minimax, lambda d, dy, q: (1, d + dy, d + dy)),
+    Case("FedGDA-GT", lambda lr, q, b: FedGDAGT(lr, q, b), known.minimax, lambda d, dy, q: (2, 2 * (d + dy), 2 * (d + dy))),
+    Case("SimFBO", tracking(SimFBO), known.bilevel, lambda d, dy, q: (1, d + 2 * dy, d + 2 * dy), lr=0.3, rounds=100,
+         third=nested.inverse_gradient),
+    Case("ShroFBO", tracking(ShroFBO, local=0.7), known.bilevel, lambda d, dy, q: (1, d + 2 * dy, d + 2 * dy), lr=0.3, rounds=100,
+         third=nested.inverse_gradient),
+    Case("FedBiOAcc", tracking(FedBiOAcc, scale=10.0, delay=1000.0, decay=0.5), known.bilevel,
+         lambda d, dy, q: (1, 2 * d + 4 * dy, 2 * d + 4 * dy), lr=0.3, rounds=100, third=nested.inverse_gradient),
+]
+
+# methods of one machine refuse a second client; test_one_machine.py holds them against the laws that say nothing of other clients
+ONE_MACHINE = [
+    Case("BSGD", lambda lr, q, b: BSGD(lr, q, b, b), pooled, lambda d, _, q: (1, d, d), biased=True),
+    Case("BSpiderBoost", lambda lr, q, b: BSpiderBoost(lr, q, b, b, 2 * b if b else None), pooled, lambda d, _, q: (1, d, d), biased=True),
+    Case("ALSET", lambda lr, q, b: alone(ALSET, inner_steps=q)(lr, q, b), nested.agreeing, lambda d, dy, q: (1, d + dy, d + dy)),
+    Case("stocBiO", lambda lr, q, b: alone(StocBiO, inner_steps=q, terms=40, smoothness=2.0)(lr, q, b), nested.pooled_bilevel,
+         lambda d, dy, q: (1, d + dy, d + dy), lr=0.3, rounds=100),
+    Case("BSA", lambda lr, q, b: alone(BSA, inner_steps=2 * q)(lr, q, b), nested.agreeing, lambda d, dy, q: (1, d + dy, d + dy),
+         rounds=200),
+    Case("TTSA", alone(TTSA), nested.agreeing, lambda d, dy, q: (1, d + dy, d + dy), lr=0.5, rounds=800),
+    Case("SMD", inner(SMD, 1.0, prox=10.0), nested.pooled_minimax, lambda d, dy, q: (1, d + dy, d + dy), rounds=24),
+    Case("SCGD", lambda lr, q, b: SCGD(lr, 0.5, q, b), compositional.one_client, lambda d, dy, q: (1, d + dy, d + dy)),
+    Case("NASA", lambda lr, q, b: NASA(lr, 0.5, 1.5, 1.5, q, b), compositional.one_client,
+         lambda d, dy, q: (1, 2 * d + dy, 2 * d + dy), lr=0.1, rounds=900),
+]

@@ -1,0 +1,149 @@
+"""Experiments on FedDRO: their quick versions leave well-formed records, and their parts agree with brute force."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rookery import Batch, Data, FedDRO, Federation, Model, Program
+
+FOLDER = Path(__file__).resolve().parents[2] / "experiments"
+
+
+def module(experiment: str, name: str) -> ModuleType:
+    """A file of an experiment; the files beside it are found while it is read."""
+    folder = str(FOLDER / experiment)
+    spec = importlib.util.spec_from_file_location(f"{experiment}-{name}", f"{folder}/{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = found  # dataclasses look their module up
+    sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(found)
+    finally:
+        sys.path.remove(folder)
+    return found
+
+
+@pytest.mark.parametrize(("experiment", "plots", "methods"), [
+    ("fair-adult", ("curves-published", "curves-fair", "frontier"), {"FedDRO", "GCIVR", "Unconstrained", "FedAvg", "Reweighing"}),
+    ("feddro-theory", ("laws",), {"FedDRO", "FedAvg, Case I"}),
+    ("dro-imbalanced", ("published", "fair", "local-steps", "equal-rounds", "over-local-steps"), {"FedDRO", "FastDRO", "PDSGD", "MBSGD"})])
+def test_the_quick_version_runs_and_leaves_a_record(experiment: str, plots: tuple[str, ...], methods: set[str], tmp_path: Path,
+                                                    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["run.py", "--quick", "--jobs", "1", "--out", str(tmp_path)])
+    module(experiment, "run").main()
+    assert "|---|" in capsys.readouterr().out
+    found = json.loads((tmp_path / "expected.json").read_text())
+    assert set(found) == {"command", "commit", "date", "machine", "minutes", "rows"}
+    assert {row["method"] for row in found["rows"]} >= methods
+    for row in found["rows"]:
+        assert set(row) == {"method", "setting", "metric", "mean", "std", "seeds", "paper"}
+        assert isinstance(row["setting"], dict)
+        assert row["seeds"] >= 1
+        assert all(row[key] is None or math.isfinite(row[key]) for key in ("mean", "std", "paper"))
+    assert all((tmp_path / f"{name}.png").stat().st_size > 5000 for name in plots)
+
+
+# the theory's problem
+
+
+@dataclass(frozen=True)
+class Ask(Program):
+    """∇h_k + ∇g_k·f'(z) at a given z, and g_k."""
+
+    def gradient(self, c: Any, x: Tensor, z: Tensor) -> Tensor:
+        b = c.draw(20_000)
+        return c.h_gradient(x, b) + c.g_vjp(x, b, c.f_gradient(z))
+
+    def inner(self, c: Any, x: Tensor) -> Tensor:
+        return c.g(x, c.draw(20_000))
+
+
+@pytest.mark.parametrize("differ", [False, True])
+def test_the_exact_gradient_is_the_mean_of_the_clients_at_the_common_inner_value(differ: bool) -> None:
+    sided = module("feddro-theory", "sided")
+    x = torch.tensor([0.7, -0.4, 0.1, 1.3])
+    fed = Federation(sided.problem(4, 1, differ), Data.streams(["a", "b", "c", "d"]), seed=3)
+    z = fed.mean(fed.map(Ask().inner, fed.broadcast(x)))
+    torch.testing.assert_close(z, x.sum()[None] / 2, rtol=0, atol=0.02)  # aᵀx, a = (½, ½, ½, ½)
+    X, Z = fed.broadcast(x, x.sum()[None] / 2)
+    found = fed.mean(fed.map(Ask().gradient, X, Z))
+    torch.testing.assert_close(found.double(), sided.exact(x, 4, differ)[0], rtol=0, atol=0.02)
+
+
+def test_replicas_do_not_touch_each_other() -> None:
+    """Another starting point of one replica leaves the others' iterates as they are, bit for bit."""
+    sided = module("feddro-theory", "sided")
+    ends = []
+    for first in (0.0, 1.0):
+        fed = Federation(sided.problem(2, 3, True), Data.streams(["a", "b"]), seed=1)
+        algorithm = FedDRO(0.1, 0.5, 2, 1)
+        state = algorithm.init(fed, torch.tensor([first, 0, 0, 0, 0, 0]))
+        for _ in range(5):
+            state = algorithm.round(fed, state)
+        ends.append(state.x.reshape(3, 2))
+    assert torch.equal(ends[0][1:], ends[1][1:])
+    assert not torch.equal(ends[0][0], ends[1][0])
+
+
+def test_fits_find_the_law_they_look_for() -> None:
+    """Values of exactly 3/√(KT): steps to a level fall as 1/K, and what is sent follows its exponents; a law without K does not pass."""
+    run = module("feddro-theory", "run")
+
+    def made(power: float) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        return [({"clients": k}, {"steps": length / k, "rounds": length**0.75, "values": [3 / math.sqrt(length / k**power)] * 4})
+                for k in (1, 2, 4, 8) for length in (1000, 4000, 16000)]
+
+    times, slope, order = run.by_clients(made(0.0), 0.05)
+    assert times == pytest.approx({k: 3600 / k for k in (1, 2, 4, 8)})
+    assert (slope[0], order[0]) == pytest.approx((-1, -0.5))
+    assert run.by_clients(made(1.0), 0.12)[1][0] == pytest.approx(0, abs=1e-9)
+    done = [(t, r | {"floats of x": r["rounds"], "floats of y": r["steps"], "floats": 1.0}) for t, r in made(0.0) if t["clients"] == 2]
+    assert [value for value, _ in run.exponents(done).values()] == pytest.approx([-1.5, -2, -1.5, -2, 0])
+
+
+# fairness and rare classes
+
+
+def test_reweighing_makes_label_and_group_independent() -> None:
+    """With the agreed weights every group has the same share of positives, whatever client holds its rows."""
+    census = module("fair-adult", "census")
+    r = np.random.default_rng(0)
+    group, labels = r.integers(2, size=60), r.integers(2, size=60)
+    labels[group == 0] &= r.integers(2, size=int((group == 0).sum()))
+    fields = {"inputs": torch.zeros(60, 1), "labels": torch.from_numpy(labels), "sex": torch.from_numpy(group)}
+    counts = census.cells(fields, 2, "sex", torch.float64).sum(0)
+    assert counts.tolist() == [[((labels == y) & (group == s)).sum() for s in (0, 1)] for y in (0, 1)]
+    weighted = census.balance(counts) * counts
+    torch.testing.assert_close(weighted[1] / weighted.sum(0), torch.full((2,), labels.mean(), dtype=torch.float64))
+    torch.testing.assert_close(weighted.sum(), torch.tensor(60.0, dtype=torch.float64))
+    model = Model(torch.nn.Linear(1, 1))
+    fed = Federation(census.reweighed(model, 2, "sex"), Data.by_site(fields, np.arange(60) % 3))
+    fed.problem.prepare(fed, torch.zeros(2))
+    x = torch.tensor([0.0, 0.4])  # the loss of a label is the same in all rows
+    expected = sum(float(weighted[y].sum()) / 60 * math.log1p(math.exp(-0.4 if y else 0.4)) for y in (0, 1))
+    assert float(fed.problem.value(x, Batch(dict(fed.data.fields)))) == pytest.approx(expected, rel=1e-5)  # type: ignore[attr-defined]
+
+
+def test_accuracies_of_classes_are_counted_apart() -> None:
+    classes = module("dro-imbalanced", "classes")
+    model = Model(torch.nn.Linear(10, 10, bias=False))
+    labels = torch.tensor([0, 0, 0, 7, 7, 9])
+    guesses = torch.tensor([0, 0, 1, 7, 0, 1])
+    rows = {"inputs": torch.eye(10)[guesses], "labels": labels}
+    found = classes.accuracies(model, torch.eye(10).reshape(-1), rows)
+    expected = {"accuracy": 3 / 6, "balanced": (2 / 3 + 1 / 2 + 0) / 3, "rare": 1 / 4, "common": 2 / 3, "worst class": 0}
+    assert found == pytest.approx(expected)

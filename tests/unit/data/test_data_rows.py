@@ -1,0 +1,105 @@
+"""Odd files of one's own: every complaint names the file, the column and the line of the file, and labels mean what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cli import changed
+
+from rookery.data import read_csv, read_npz
+from rookery.errors import ConfigError, DataError, RookeryError
+from rookery.studies.build import assemble
+from rookery.studies.description import parse
+
+ROWS = [f"{i},{'abc'[i % 3]},{i % 2}" for i in range(40)]
+
+
+def lines(path: Path, *text: str, end: str = "\n", encoding: str = "utf-8") -> Path:
+    path.write_bytes((end.join(text) + end).encode(encoding))
+    return path
+
+
+def broken(path: Path, line: int, row: str, **options: str) -> Path:
+    """A file of 60 lines with blank lines and texts over two lines in it, and this row beginning on that line."""
+    text, rest = ["x,kind,y", "", '1,"a', 'b",0', "", "2,c,1"], iter(ROWS)
+    while len(text) < line - 1:
+        text.append(next(rest))
+    return lines(path, *text[: line - 1], row, *rest, **options)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("line", [7, 12, 33])
+@pytest.mark.parametrize("given", [True, False], ids=["with a test file", "split"])
+@pytest.mark.parametrize(("row", "words"), [
+    ("inf,a,1", "column 'x' of t.csv must hold finite numbers, .* but line {} has 'inf'"),
+    ("3,a,", "every row of t.csv needs a value in the label column 'y', but line {} has none"),
+    ("3,a,NA", "every row of t.csv needs a value in the label column 'y', but line {} has 'NA', which stands for a missing one"),
+    ("3,,1", "every row of t.csv needs a value in the site column 'kind', but line {} has none"),
+    ("3,1", "every line of t.csv must have 3 values, but line {} has 2")])
+def test_a_line_is_the_files_own(row: str, words: str, given: bool, line: int, end: str, tmp_path: Path) -> None:
+    path = broken(tmp_path / "t.csv", line, row, end=end)
+    with pytest.raises(DataError, match=words.format(line)):
+        read_csv(path, "y", site="kind" if row == "3,,1" else None, test=path if given else None, test_share=0.4)
+
+
+def test_a_test_row_far_from_the_training_rows_is_named(tmp_path: Path) -> None:
+    train, test = lines(tmp_path / "a.csv", "x,y", "1,0", "2,1"), lines(tmp_path / "b.csv", "x,y", "1,0", "1e300,1")
+    with pytest.raises(DataError, match=r"column 'x' of b.csv must be near .*\(1.5 ± 0.5\), but line 3 has '1e300'"):
+        read_csv(train, "y", test=test)
+    with pytest.raises(DataError, match=r"column 'x' of c.csv must hold numbers that can be standardised, but they go from -1e\+308"):
+        read_csv(lines(tmp_path / "c.csv", "x,y", "1e308,0", "-1e308,1"), "y", test=test)
+
+
+def test_labels_with_a_point_are_whole_numbers(tmp_path: Path) -> None:
+    path = lines(tmp_path / "t.csv", "x,y", *(f"{i},{1 + i % 3}.0" for i in range(60)))
+    tree = changed(data={"name": ..., "csv": str(path), "label": "y", "positive": [1]})
+    assert read_csv(path, "y")[0].classes == ("1", "2", "3")
+    job = assemble(parse(tree))
+    parts = (job.fed.data.fields["labels"], job.held.fields["labels"], job.test.fields["labels"])
+    assert sum(int(part.sum()) for part in parts) == 20
+    train, test = lines(tmp_path / "a.csv", "x,y", "1,0", "2,1"), lines(tmp_path / "b.csv", "x,y", "1,0.0", "3,1.0")
+    assert read_csv(train, "y", test=test)[1].values("labels").tolist() == ["0", "1"]
+    assert read_csv(lines(tmp_path / "c.csv", "x,y", "1,007", "2,008"), "y", test=train)[0].classes == ("0", "1", "007", "008")
+    np.savez(tmp_path / "t.npz", inputs=np.zeros((4, 1)), labels=np.asarray([1.0, 2.0, 1.0, 2.0]))
+    assert read_npz(tmp_path / "t.npz", test=tmp_path / "t.npz")[0].classes == ("1", "2")
+
+
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize(("arrays", "words"), [
+    ({"labels": np.asarray([0.0, 1, np.nan, 1] * 5)}, r"labels\[2\] of t.npz is nan"),
+    ({"labels": np.asarray([0.0, 1, 1, np.inf] * 5)}, r"labels\[3\] of t.npz is inf"),
+    ({"labels": np.asarray([0, 0.5] * 10)}, r"labels\[1\] of t.npz is 0.5; round or bin"),
+    ({"inputs": np.where(np.arange(40).reshape(20, 2) == 35, np.nan, 1.0)}, r"inputs\[17, 1\] of t.npz is nan"),
+    ({"inputs": np.where(np.arange(40).reshape(20, 2) == 35, 1e300, 1.0)}, r"inputs\[17, 1\] of t.npz is 1e\+300"),
+    ({"labels": np.zeros((20, 2), int)}, r"'labels' of t.npz has shape \(20, 2\)")])
+def test_an_entry_of_an_npz_file_is_named(arrays: dict[str, Any], words: str, given: bool, tmp_path: Path) -> None:
+    path = tmp_path / "t.npz"
+    np.savez(path, **{"inputs": np.zeros((20, 2)), "labels": np.arange(20) % 2, **arrays})
+    with pytest.raises(DataError, match=words):
+        read_npz(path, test=path if given else None, test_share=0.5)
+
+
+@pytest.mark.parametrize(("text", "options", "words"), [
+    (["x;y", "1;0", "2;1"], {}, r"must be separated by ',', but .* full of ';'; save it with commas, or .*delimiter=';'"),
+    (["x,y", *(f"{i},same" for i in range(30))], {}, "all rows of 't.csv' have 'same' in the label column 'y'"),
+    (["x,y", *ROWS], {"delimiter": ";;"}, "delimiter is the one character"),
+    (["x,y", "1,0", "2,1"], {"label": "Y"}, "has no column 'Y'"),
+    ([""], {}, "must have rows of data, and has none"), (["x,y"], {}, "must have rows of data, and has none"),
+    (["x,y,x", "1,0,2"], {}, "'x' stands twice")])
+def test_an_odd_table_is_answered_by_a_sentence(text: list[str], options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    path = lines(tmp_path / "t.csv", *text)
+    with pytest.raises(RookeryError, match=words):
+        assemble(parse(changed(data={"name": ..., "csv": str(path), "label": "y", **options})))
+
+
+def test_a_byte_order_mark_semicolons_reserved_names_and_codes_are_read(tmp_path: Path) -> None:
+    text = ["index;inputs;labels;site;y", *(f"{i};{i % 5};{i % 7};{'ab'[i % 2]};{'no' if i % 3 else 'yes'}" for i in range(60))]
+    path = lines(tmp_path / "Zeilen 1.csv", *text, end="\r\n", encoding="utf-8-sig")
+    job = assemble(parse(changed(data={"name": ..., "csv": str(path), "label": "y", "delimiter": ";", "text": ["labels"]})))
+    assert job.test.names["inputs"] == ("index", "inputs", *(f"labels={i}" for i in range(7)), "site=a", "site=b")
+    assert job.test.classes == ("no", "yes")
+    with pytest.raises(ConfigError, match="text name columns of a csv file"):
+        parse(changed(data={"name": ..., "npz": "t.npz", "text": ["x"]}))

@@ -1,0 +1,440 @@
+"""How clients draw: every sampler keeps its promise, and every engine draws the same."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rookery import Data, Federation, Minimization, Program
+from rookery.data import Batch, Normal, PerTask, Replacement, Shuffled, Stored, Stratified
+from rookery.data.sampling import Draw, Request, Sampler, Selection
+from rookery.errors import DataError
+from rookery.federation.client import Client, Setting
+
+ENGINES = ["loop", "vectorised", "wire"]
+
+
+def draw_of(data: Data, clients: list[int] | None = None, steps: int | list[int] = 1, *, seed: int = 3, call: int = 1,
+            position: int = 0) -> Draw:
+    where = np.arange(len(data.names)) if clients is None else np.asarray(clients)
+    setting = Setting(Minimization(lambda x, b: x.sum()), data, seed)
+    numbers = np.arange(steps) if isinstance(steps, int) else np.asarray(steps)
+    return Draw(data, where, setting.keys(where, "train", call), position, numbers)
+
+
+def one(sampler: Sampler, data: Data, selection: Selection, client: int, step: int) -> Batch:
+    return sampler.fetch(data, {name: value[client, step] for name, value in selection.items()})
+
+
+def chi_square(counts: Any) -> float:
+    counts = np.asarray(counts, dtype=float)
+    expected = counts.sum() / counts.size
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+def rows_of(**sizes: int) -> Data:
+    """Field `u` says whose row it is and which: 1000·client + row."""
+    return Data.from_parts({name: {"u": 1000.0 * k + torch.arange(n, dtype=torch.float64)} for k, (name, n) in enumerate(sizes.items())})
+
+
+def labelled(**labels: list[int]) -> Data:
+    return Data.from_parts({name: {"label": torch.tensor(own), "row": torch.arange(len(own))} for name, own in labels.items()})
+
+
+# plain rows
+
+@pytest.mark.parametrize("sampler", [Replacement(), Shuffled()])
+def test_rows_are_the_client_s_own_and_index_says_which(sampler: Any) -> None:
+    data = rows_of(a=3, b=11, c=7)
+    selection = sampler.select(draw_of(data, steps=20), Request(5))
+    for client in range(3):
+        for step in range(20):
+            batch = one(sampler, data, selection, client, step)
+            assert batch.u.tolist() == (1000.0 * client + batch.index).tolist()
+            assert batch.index.shape == (5,)
+            assert batch.inner is None
+            assert 0 <= int(batch.index.min()) <= int(batch.index.max()) < data.sizes[client]
+
+
+@pytest.mark.parametrize("sampler", [Replacement(), Shuffled(), Stratified("label", 1)])
+def test_no_size_means_all_rows_in_order(sampler: Any) -> None:
+    data = labelled(a=[0, 1, 0], b=[1, 0, 1])
+    selection = sampler.select(draw_of(data, steps=2), Request())
+    for client in range(2):
+        assert one(sampler, data, selection, client, 1).row.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("sampler", [Replacement(), Shuffled(), Stratified("label", 1)])
+def test_plain_samplers_refuse_inner_samples(sampler: Any) -> None:
+    with pytest.raises(DataError, match=f"{type(sampler).__name__} draws rows without conditional samples.*Stored"):
+        sampler.select(draw_of(labelled(a=[0, 1])), Request(2, 2))
+
+
+def test_replacement_is_uniform() -> None:
+    data = rows_of(a=7, b=13)
+    index = Replacement().select(draw_of(data, steps=600), Request(10))["index"].numpy()
+    for client, n in enumerate(data.sizes):
+        counts = np.bincount(index[client].reshape(-1), minlength=n)
+        assert counts.sum() == 6000
+        assert chi_square(counts) < n + 5 * math.sqrt(2 * n)
+    # with replacement: some batch holds a row twice
+    assert any(len(set(batch)) < 10 for batch in index[1].tolist())
+
+
+@pytest.mark.parametrize("batch", [1, 3, 4, 7, 10, 12, 25])
+def test_shuffled_gives_each_row_once_an_epoch(batch: int) -> None:
+    data = rows_of(a=10, b=7, c=1)
+    steps = 70
+    index = Shuffled().select(draw_of(data, steps=steps), Request(batch))["index"].numpy()
+    for client, n in enumerate(data.sizes):
+        line = index[client].reshape(-1)
+        epochs = line[: len(line) // n * n].reshape(-1, n)
+        assert len(epochs) == steps * batch // n
+        assert (np.sort(epochs, axis=1) == np.arange(n)).all()
+        rest = line[len(line) // n * n :]
+        assert len(set(rest.tolist())) == len(rest)
+        if n > 1:
+            assert len({tuple(e) for e in epochs.tolist()}) > 1  # shuffled anew
+
+
+def test_shuffled_epochs_are_uniform_and_follow_the_call() -> None:
+    data = rows_of(a=5)
+    index = Shuffled().select(draw_of(data, steps=4000), Request(5))["index"].numpy()[0]
+    for place in range(5):
+        assert chi_square(np.bincount(index[:, place], minlength=5)) < 4 + 5 * math.sqrt(8) + 5
+    other = Shuffled().select(draw_of(data, steps=50, call=2), Request(5))["index"].numpy()[0]
+    assert other.tolist() != index[:50].tolist()
+
+
+@pytest.mark.parametrize("sampler", [Replacement(), Shuffled(), Stratified("label", 2), PerTask("label", 1), Stored("eta")])
+def test_steps_and_clients_may_be_selected_together_or_alone(sampler: Any) -> None:
+    sizes = {"a": 9, "b": 14, "c": 11}
+    data = Data.from_parts({name: {"label": torch.arange(n) % 2, "eta": torch.zeros(n, 6, 2)} for name, n in sizes.items()})
+    request = Request(5, 2) if isinstance(sampler, PerTask | Stored) else Request(5)
+    together = sampler.select(draw_of(data, steps=6), request)
+    for client in range(3):
+        for step in range(6):
+            alone = sampler.select(draw_of(data, [client], [step]), request)
+            assert {k: v[0, 0].tolist() for k, v in alone.items()} == {k: v[client, step].tolist() for k, v in together.items()}
+
+
+# stratified
+
+def test_stratified_draws_exactly_so_many_positives() -> None:
+    labels = {"a": [0, 1, 1, 0, 0, 0, 1], "b": [1, -1, -1, -1, -1, -1, -1, -1, 2]}
+    data = labelled(**labels)
+    sampler = Stratified("label", 3)
+    selection = sampler.select(draw_of(data, steps=400), Request(8))
+    for client, own in enumerate(labels.values()):
+        seen = []
+        for step in range(400):
+            batch = one(sampler, data, selection, client, step)
+            assert (batch.label[:3] > 0).all()
+            assert (batch.label[3:] <= 0).all()
+            assert batch.row.tolist() == batch.index.tolist()
+            seen += batch.row.tolist()
+        counts = np.bincount(seen, minlength=len(own))
+        positive = np.asarray(own) > 0
+        for kind, drawn in ((positive, 3), (~positive, 5)):
+            assert counts[kind].sum() == 400 * drawn
+            assert chi_square(counts[kind]) < kind.sum() + 5 * math.sqrt(2 * kind.sum())
+
+
+@pytest.mark.parametrize(("own", "words"), [([0, 0, 0], "0 positive and 3 negative"), ([1, 1], "2 positive and 0 negative")])
+def test_stratified_refuses_a_client_of_one_class_by_name(own: list[int], words: str) -> None:
+    with pytest.raises(DataError, match=f"client 'poor' has {words}"):
+        Stratified("label", 1).select(draw_of(labelled(rich=[0, 1, 1], poor=own)), Request(2))
+
+
+@pytest.mark.parametrize("positives", [0, -1, 4, 9])
+def test_stratified_needs_room_for_both_classes(positives: int) -> None:
+    with pytest.raises(DataError, match=f"batch of 4 needs between 1 and 3 positives, not {positives}"):
+        Stratified("label", positives).select(draw_of(labelled(a=[0, 1])), Request(4))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_one_class_client_is_named_on_every_engine(engine: str) -> None:
+    problem = Minimization(lambda x, b: x.sum(), sampling=Stratified("label", 1))
+    fed = Federation(problem, labelled(a=[0, 1], b=[1, 1], c=[0, 1]), engine=engine)
+    with pytest.raises(DataError, match="'b' has 2 positive and 0 negative"):
+        fed.sum(fed.map(Look(3, 4).labels, fed.broadcast(torch.zeros(3, 4)), np.arange(3)))
+
+
+def test_an_unknown_label_lists_the_fields() -> None:
+    with pytest.raises(DataError, match=r"no field 'class' to group by.*label"):
+        Stratified("class", 1).select(draw_of(labelled(a=[0, 1])), Request(2))
+
+
+# tasks
+
+def tasks() -> Data:
+    """Client a: tasks 0, 1, 2 of 5, 6 and 9 rows; client b: tasks 1, 7 of 5 rows; mixed up."""
+    own = {"a": [0] * 5 + [1] * 6 + [2] * 9, "b": [7] * 5 + [1] * 5}
+    order = np.random.default_rng(0)
+    return Data.from_parts({name: {"task": torch.from_numpy(order.permutation(t)), "row": torch.arange(len(t))} for name, t in own.items()})
+
+
+def test_support_and_query_are_disjoint_rows_of_one_task() -> None:
+    data, sampler = tasks(), PerTask("task", query=2)
+    selection = sampler.select(draw_of(data, steps=300), Request(4, 3))
+    for client, own in enumerate(({0, 1, 2}, {1, 7})):
+        seen: list[int] = []
+        for step in range(300):
+            batch = one(sampler, data, selection, client, step)
+            assert batch.inner is not None
+            assert batch.row.shape == (4, 2)
+            assert batch.inner.row.shape == (4, 3)
+            assert batch.row.tolist() == batch.index.tolist()
+            assert batch.inner.row.tolist() == batch.inner.index.tolist()
+            for outer in range(4):
+                both = batch.inner.task[outer].tolist() + batch.task[outer].tolist()
+                assert len(set(both)) == 1
+                assert len(set(batch.inner.row[outer].tolist() + batch.row[outer].tolist())) == 5
+                seen.append(both[0])
+        assert set(seen) == own
+        counts = [seen.count(t) for t in sorted(own)]
+        assert chi_square(counts) < 30
+
+
+def test_rows_of_a_task_are_uniform() -> None:
+    data, sampler = tasks(), PerTask("task", query=1)
+    selection = sampler.select(draw_of(data, [0], steps=3000), Request(1, 2))
+    for part in ("index", "innerindex"):
+        rows = selection[part].numpy()[0].reshape(-1)
+        counts = np.bincount(rows, minlength=20)
+        task = data.fields["task"][:20].numpy()
+        for t in range(3):
+            assert chi_square(counts[task == t]) < 8 + 5 * math.sqrt(16) + 5
+
+
+def test_a_task_that_is_too_small_is_refused_by_name() -> None:
+    data = Data.from_parts({"big": {"task": torch.tensor([4] * 6)}, "small": {"task": torch.tensor([4] * 6 + [9] * 4)}})
+    PerTask("task", 2).select(draw_of(data, [0]), Request(1, 3))
+    with pytest.raises(DataError, match="task 9 of client 'small' has 4 rows; 3 inner and 2 query rows need 5"):
+        PerTask("task", 2).select(draw_of(data), Request(1, 3))
+
+
+@pytest.mark.parametrize("request_", [Request(), Request(2), Request(None, 2)])
+def test_tasks_need_both_sizes(request_: Request) -> None:
+    with pytest.raises(DataError, match="PerTask needs both sizes"):
+        PerTask("task", 2).select(draw_of(tasks()), request_)
+
+
+# stored
+
+def stored(dims: tuple[int, ...] = ()) -> Data:
+    """eta of row r, sample m at client k: 10000·k + 100·r + m, the same in every further dimension."""
+    parts = {}
+    for k, (name, n) in enumerate({"a": 4, "b": 9}.items()):
+        eta = 10000.0 * k + 100.0 * torch.arange(n, dtype=torch.float64)[:, None] + torch.arange(6)
+        parts[name] = {"row": torch.arange(n), "eta": eta.reshape(n, 6, *[1] * len(dims)).expand(n, 6, *dims).contiguous()}
+    return Data.from_parts(parts)
+
+
+@pytest.mark.parametrize("dims", [(), (2,), (2, 3)])
+@pytest.mark.parametrize("inner", [1, 3, 6, 8, None])
+@pytest.mark.parametrize("outer", [1, 5, None])
+def test_stored_inner_samples_belong_to_their_row(dims: tuple[int, ...], inner: int | None, outer: int | None) -> None:
+    data, sampler = stored(dims), Stored("eta")
+    for client in range(2):
+        selection = sampler.select(draw_of(data, [client], steps=3), Request(outer, inner))
+        for step in range(3):
+            batch = one(sampler, data, selection, 0, step)
+            rows, count = outer or int(data.sizes[client]), inner or 6
+            assert batch.inner is not None
+            eta = batch.inner.eta
+            assert eta.shape == (rows, count, *dims)
+            assert list(batch.fields) == ["row"]
+            assert batch.row.tolist() == batch.index.tolist()
+            if outer is None:
+                assert batch.row.tolist() == list(range(rows))
+            first = eta.reshape(rows, count, -1)
+            assert (first == first[:, :, :1]).all()
+            owner, sample = first[:, :, 0] // 100, first[:, :, 0] % 100
+            assert owner.tolist() == (100.0 * client + batch.row)[:, None].expand(rows, count).tolist()
+            if inner is None:
+                assert sample.tolist() == [list(range(6))] * rows
+            else:
+                assert ((sample >= 0) & (sample < 6)).all()
+        # as a stack with a row per client, as the vectorised engine fetches
+        stack = sampler.fetch(data, {name: value[:, 1] for name, value in selection.items()})
+        alone = one(sampler, data, selection, 0, 1)
+        assert stack.inner is not None
+        assert alone.inner is not None
+        assert stack.inner.eta[0].tolist() == alone.inner.eta.tolist()
+
+
+def test_stored_draws_are_uniform_in_rows_and_samples() -> None:
+    data = stored()
+    selection = Stored("eta").select(draw_of(data, [1], steps=500), Request(6, 4))
+    assert chi_square(np.bincount(selection["index"].numpy().reshape(-1), minlength=9)) < 40
+    assert chi_square(np.bincount(selection["columns"].numpy().reshape(-1), minlength=6)) < 35
+    pair = 6 * (selection["index"].numpy()[..., None] % 2) + selection["columns"].numpy()
+    odd = np.bincount(pair.reshape(-1), minlength=12).reshape(2, 6)
+    assert chi_square(odd[0]) < 35
+    assert chi_square(odd[1]) < 35
+
+
+def test_as_many_stored_samples_as_there_are_are_still_drawn() -> None:
+    """With replacement, as any other number of them: only None takes all."""
+    columns = Stored("eta").select(draw_of(stored(), [1], steps=500), Request(6, 6))["columns"].numpy()
+    assert columns.shape == (1, 500, 6, 6)
+    assert chi_square(np.bincount(columns.reshape(-1), minlength=6)) < 35
+    distinct = np.mean([len(set(row)) for row in columns.reshape(-1, 6).tolist()])
+    assert distinct == pytest.approx(6 * (1 - (5 / 6) ** 6), abs=0.1)
+
+
+def test_stored_names_a_missing_field() -> None:
+    with pytest.raises(DataError, match="other"):
+        Stored("other").select(draw_of(stored()), Request(2, 2))
+
+
+# Gaussians
+
+def test_normal_has_shapes_mean_and_variance() -> None:
+    data, sampler = Data.streams(["a", "b"]), Normal((2,), (3,), torch.float64)
+    selection = sampler.select(draw_of(data, steps=20), Request(100, 5))
+    assert selection["xi"].shape == (2, 20, 100, 2)
+    assert selection["eta"].shape == (2, 20, 100, 5, 3)
+    for value in selection.values():
+        assert value.dtype == torch.float64
+        for own in value:
+            n = own.numel()
+            assert abs(float(own.mean())) < 4.5 / math.sqrt(n)
+            assert abs(float(own.var()) - 1) < 4.5 * math.sqrt(2 / n)
+            assert abs(float((own**4).mean()) - 3) < 4.5 * math.sqrt(96 / n)
+    xi, eta = selection["xi"].reshape(2, -1), selection["eta"].reshape(2, -1)
+    n = xi.shape[1]
+    for first, second in ((xi[0], xi[1]), (xi[0], eta[0, :n]), (xi[0, 1:], xi[0, :-1])):
+        assert abs(float((first * second).mean())) < 4.5 / math.sqrt(len(first))
+    batch = one(sampler, data, selection, 1, 3)
+    assert batch.inner is not None
+    assert batch.xi.tolist() == selection["xi"][1, 3].tolist()
+    assert batch.inner.eta.tolist() == selection["eta"][1, 3].tolist()
+
+
+def test_normal_without_inner_shape_has_no_inner_samples() -> None:
+    data, sampler = Data.streams(["a"]), Normal(())
+    batch = one(sampler, data, sampler.select(draw_of(data), Request(7)), 0, 0)
+    assert batch.inner is None
+    assert batch.xi.shape == (7,)
+    assert batch.xi.dtype == torch.float32
+
+
+@pytest.mark.parametrize("request_", [Request(), Request(None, 3), Request(3)])
+def test_a_gaussian_source_has_no_end(request_: Request) -> None:
+    with pytest.raises(DataError, match="has no end"):
+        Normal((2,), (2,)).select(draw_of(Data.streams(["a"])), request_)
+
+
+@pytest.mark.parametrize("sampler", [Replacement(), Shuffled()])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_streams_have_no_rows_to_draw(sampler: Any, engine: str) -> None:
+    fed = Federation(Minimization(lambda x, b: x.sum(), sampling=sampler), Data.streams(["a", "b"]), engine=engine)
+    with pytest.raises(DataError, match="streams without rows"):
+        fed.sum(fed.map(Look(2, 3).rows, fed.broadcast(torch.zeros(2, 3, dtype=torch.float64)), np.arange(2)))
+
+
+# engines
+
+@dataclass(frozen=True)
+class Look(Program):
+    """Adds up what a client sees over the repetitions, with other weights in each, a row of the total per client."""
+
+    clients: int
+    outer: int | None
+    inner: int | None = None
+
+    def mine(self, k: float) -> Tensor:
+        return (torch.arange(self.clients) == k).double()[:, None]
+
+    def rows(self, c: Client, total: Tensor, k: float) -> Tensor:
+        return 3 * total + self.mine(k) * c.draw(self.outer).u
+
+    def labels(self, c: Client, total: Tensor, k: float) -> Tensor:
+        return 3 * total + self.mine(k) * c.draw(self.outer).label
+
+    def tasks(self, c: Client, total: Tensor, k: float) -> Tensor:
+        b = c.draw(self.outer, self.inner)
+        return 3 * total + self.mine(k) * (b.row.sum(1) + 50 * b.inner.row.sum(1) + 1000 * c.draw(self.outer, self.inner).row.sum(1))
+
+    def stored(self, c: Client, total: Tensor, k: float) -> Tensor:
+        b = c.draw(self.outer, self.inner)
+        return 3 * total + self.mine(k) * (b.row + 100 * b.inner.eta.sum(1))
+
+    def everything(self, c: Client, total: Tensor, k: float) -> Tensor:
+        return 3 * total + self.mine(k) * c.draw().u.sum()
+
+    def normal(self, c: Client, total: Tensor, k: float) -> Tensor:
+        b, other = c.draw(self.outer, self.inner), c.draw(self.outer, self.inner)
+        return total / 2 + self.mine(k) * (b.xi.sum(1) + b.inner.eta.sum((1, 2)) - 3 * other.xi.sum(1))
+
+
+def four(make: Any) -> Data:
+    return Data.from_parts({name: make(n) for name, n in {"a": 12, "b": 9, "c": 9, "d": 20}.items()})
+
+
+def mixed(n: int) -> dict[str, Tensor]:
+    own = torch.Generator().manual_seed(n)
+    return {"u": torch.arange(n, dtype=torch.float64) ** 2, "label": torch.arange(n) % 3, "row": torch.arange(n),
+            "eta": torch.randint(0, 100, (n, 7), generator=own).double()}
+
+
+def seen(engine: str, sampler: Any, data: Data, method: str, outer: int | None, inner: int | None, times: Any, seed: int = 4) -> Tensor:
+    fed = Federation(Minimization(lambda x, b: x.sum(), sampling=sampler), data, engine=engine, seed=seed)
+    program = Look(fed.population, outer, inner)
+    total = fed.broadcast(torch.zeros(fed.population, outer or 1, dtype=torch.float64))
+    result: Tensor = fed.sum(fed.map(getattr(program, method), total, np.arange(fed.population), times=times))
+    return result
+
+
+@pytest.mark.parametrize("times", [5, np.asarray([1, 5, 5, 3])], ids=["same", "per client"])
+@pytest.mark.parametrize(("sampler", "method", "outer", "inner"), [
+    (Replacement(), "rows", 4, None), (Shuffled(), "rows", 5, None), (Stratified("label", 2), "labels", 4, None),
+    (Replacement(), "everything", None, None), (PerTask("label", 1), "tasks", 3, 2), (Stored("eta"), "stored", 3, 2),
+    (Stored("eta"), "stored", 3, None),
+], ids=["replacement", "shuffled", "stratified", "everything", "tasks", "stored", "stored all"])
+def test_every_engine_draws_the_same(sampler: Any, method: str, outer: int | None, inner: int | None, times: Any) -> None:
+    """Whole numbers, so that the comparison is exact."""
+    results = [seen(engine, sampler, four(mixed), method, outer, inner, times) for engine in ENGINES]
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+    assert (results[0] != 0).any(1).all()
+    if method != "everything":
+        assert not torch.equal(results[0], seen("loop", sampler, four(mixed), method, outer, inner, times, seed=5))
+
+
+@pytest.mark.parametrize("times", [5, np.asarray([1, 5, 5, 3])], ids=["same", "per client"])
+def test_gaussians_step_by_step_are_those_of_all_steps_at_once(times: Any) -> None:
+    data, sampler = Data.streams(["a", "b", "c", "d"]), Normal((2,), (3,), torch.float64)
+    results = [seen(engine, sampler, data, "normal", 4, 3, times) for engine in ENGINES]
+    torch.testing.assert_close(results[0], results[1], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(results[0], results[2], rtol=0, atol=0)
+    assert (results[0] != 0).all()
+    assert not torch.equal(results[0], seen("loop", sampler, data, "normal", 4, 3, times, seed=5))
+
+
+def test_gaussians_by_hand() -> None:
+    """The engine's sum of two repetitions is that of the selection itself."""
+    data, sampler = Data.streams(["a", "b"]), Normal((2,), (3,), torch.float64)
+    first = sampler.select(draw_of(data, steps=2, seed=4), Request(4, 3))
+    second = sampler.select(draw_of(data, steps=2, seed=4, position=1), Request(4, 3))
+    each = first["xi"].sum(-1) + first["eta"].sum((-1, -2)) - 3 * second["xi"].sum(-1)
+    torch.testing.assert_close(seen("loop", sampler, data, "normal", 4, 3, 2), each[:, 0] / 2 + each[:, 1], rtol=1e-12, atol=1e-12)
+
+
+def test_samples_are_counted_by_what_was_drawn() -> None:
+    cases = [("rows", 4, None, Replacement(), 3 * 4 * 4), ("stored", 3, 2, Stored("eta"), 3 * 4 * 3 * 2),
+             ("everything", None, None, Replacement(), 3 * 50)]
+    for engine in ENGINES:
+        for method, outer, inner, sampler, expected in cases:
+            fed = Federation(Minimization(lambda x, b: x.sum(), sampling=sampler), four(mixed), engine=engine)
+            total = fed.broadcast(torch.zeros(4, outer or 1, dtype=torch.float64))
+            fed.sum(fed.map(getattr(Look(4, outer, inner), method), total, np.arange(4), times=3))
+            assert fed.ledger["train"].samples == expected, (engine, method)
