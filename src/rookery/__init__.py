@@ -142,7 +142,6 @@ __all__ = [
     "SimFBO",
     "StocBiO",
     "Unconstrained",
-    "__version__",
     "as_bilevel",
     "ball",
     "box",

@@ -77,13 +77,13 @@ def test_idx_files_round_trip(name: str, data: Path, monkeypatch: pytest.MonkeyP
     for part, (images, labels) in parts.items():
         for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
             file = f"{name}/{part}-{kind}-ubyte.gz"
-            monkeypatch.setitem(module("sets.mnist").FILES, file, ("http://publisher/", md5(put(data / file, idx(array)))))
+            monkeypatch.setitem(module("readers.mnist").FILES, file, ("http://publisher/", md5(put(data / file, idx(array)))))
     for table, (images, labels) in zip(load(name), parts.values(), strict=True):
         assert same_pixels(table, images[:, None])
         assert table.fields["labels"].tolist() == labels.tolist()
         assert len(table.classes) == 10
     file = f"{name}/train-images-idx3-ubyte.gz"
-    monkeypatch.setitem(module("sets.mnist").FILES, file, ("http://publisher/", md5(put(data / file, idx(parts["train"][1])))))
+    monkeypatch.setitem(module("readers.mnist").FILES, file, ("http://publisher/", md5(put(data / file, idx(parts["train"][1])))))
     with pytest.raises(DataError, match="must be an idx file of bytes with 3 axes, but begins with 00 00 08 01"):
         load(name)
 
@@ -121,7 +121,7 @@ def tar_of(files: dict[str, bytes]) -> bytes:
 @pytest.mark.parametrize("form", [0, 1], ids=["binary", "python"])
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
 def test_cifar_round_trips_in_all_published_forms(name: str, form: int, packed: bool, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    published = module("sets.cifar").FORMS[name][form]
+    published = module("readers.cifar").FORMS[name][form]
     fine = [f"class {i}" for i in range(10 if name == "cifar10" else 100)]
     coarse = [f"super {i}" for i in range(20)]
     files, images, labels, supers = {}, {}, {}, {}
@@ -139,9 +139,9 @@ def test_cifar_round_trips_in_all_published_forms(name: str, form: int, packed: 
     files = {f"{published.folder}/{file}": content for file, content in files.items()}
     if packed:
         content = put(data / published.archive, tar_of(files))
-        forms = list(module("sets.cifar").FORMS[name])
+        forms = list(module("readers.cifar").FORMS[name])
         forms[form] = published._replace(checksum=md5(content))
-        monkeypatch.setitem(module("sets.cifar").FORMS, name, tuple(forms))
+        monkeypatch.setitem(module("readers.cifar").FORMS, name, tuple(forms))
     else:
         for file, content in files.items():
             put(data / file, content)
@@ -172,7 +172,7 @@ def test_stl10_round_trips_and_its_columns_become_rows(data: Path, monkeypatch: 
     for part, (images, labels) in parts.items():
         files[f"stl10_binary/{part}_X.bin"] = images.transpose(0, 1, 3, 2).tobytes()
         files[f"stl10_binary/{part}_y.bin"] = (labels + 1).tobytes()
-    monkeypatch.setattr(module("sets.stl10"), "CHECKSUM", md5(put(data / "stl10_binary.tar.gz", tar_of(files))))
+    monkeypatch.setattr(module("readers.stl10"), "CHECKSUM", md5(put(data / "stl10_binary.tar.gz", tar_of(files))))
     for table, (images, labels) in zip(load("stl10"), parts.values(), strict=True):
         assert same_pixels(table, images)
         assert table.fields["labels"].tolist() == labels.tolist()
@@ -192,7 +192,7 @@ def test_omniglot_zips_round_trip_and_average_areas(data: Path, monkeypatch: pyt
     drawings = R.random((5, 20, 105, 105)) < 0.2
     characters = [("Greek", 1, 1), ("Greek", 2, 2), ("Tifinagh", 1, 3), ("Futurama", 1, 4), ("Futurama", 2, 5)]
     for part, own in (("images_background", characters[:3]), ("images_evaluation", characters[3:])):
-        monkeypatch.setitem(module("sets.omniglot").FILES, part, ("0" * 32, len(own)))
+        monkeypatch.setitem(module("readers.omniglot").FILES, part, ("0" * 32, len(own)))
         (data / "omniglot").mkdir(exist_ok=True)
         with zipfile.ZipFile(data / "omniglot" / f"{part}.zip", "w") as archive:
             for alphabet, k, number in reversed(own):
@@ -220,7 +220,7 @@ def test_omniglot_zips_round_trip_and_average_areas(data: Path, monkeypatch: pyt
         assert {part: sorted(set(table.values("labels"))) for part, table in omniglot_splits().items()} == {
             part: sorted(names) for part, names in parts.items()}
         put(data / "omniglot" / "splits.csv", "\n".join(["alphabet,character,split", *lines]).encode())
-    monkeypatch.setitem(module("sets.omniglot").FILES, "images_background", ("0" * 32, 964))
+    monkeypatch.setitem(module("readers.omniglot").FILES, "images_background", ("0" * 32, 964))
     with pytest.raises(DataError, match="must hold 964 characters drawn 20 times each, but holds 3 characters and 60 drawings"):
         load("omniglot")
 
@@ -233,12 +233,12 @@ def test_medmnist_reads_three_parts_and_says_when_a_file_is_reassembled(data: Pa
     for name in ("pneumoniamnist_reassembled", "pneumoniamnist"):
         np.savez(data / "medmnist" / f"{name}.npz", **own)
         checksum = md5((data / "medmnist" / f"{name}.npz").read_bytes())
-        monkeypatch.setitem(module("sets.medmnist").FILES, "pneumoniamnist", (checksum, ("normal", "pneumonia")))
+        monkeypatch.setitem(module("readers.medmnist").FILES, "pneumoniamnist", (checksum, ("normal", "pneumonia")))
         for part, table in medmnist_parts("pneumoniamnist").items():
             assert table.name == name
             assert same_pixels(table, own[f"{part}_images"][:, None])
             assert table.fields["labels"].tolist() == own[f"{part}_labels"][:, 0].tolist()
-    monkeypatch.setitem(module("sets.medmnist").FILES, "pneumoniamnist", ("0" * 32, ("normal", "pneumonia")))
+    monkeypatch.setitem(module("readers.medmnist").FILES, "pneumoniamnist", ("0" * 32, ("normal", "pneumonia")))
     with pytest.raises(DataError, match="must have the published checksum"):
         load("pneumoniamnist")
 

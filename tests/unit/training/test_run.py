@@ -163,7 +163,7 @@ VICTIM = """
 import sys, torch
 torch.set_num_threads(1)
 from rookery import FedDRO, Federation, SCAFFOLD
-from rookery import testproblems as known
+from rookery.problems import testproblems as known
 from rookery.training.loop import run
 name, folder, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
 k = known.minimization() if name == "SCAFFOLD" else known.compositional()
