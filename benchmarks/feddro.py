@@ -33,8 +33,8 @@ def against_fedavg(name: str, net: nn.Module, shape: tuple[int, ...], clients: i
     data = Data.from_parts({f"c{k}": {"inputs": torch.randn(ROWS, *shape), "labels": torch.randint(10, (ROWS,))} for k in range(clients)})
     model = Model(net)
     nested = kl_dro(cross_entropy_losses(model), 2.0, shift=0.0, model=model) if inner == 1 else grouped(model)
-    plain = Federation(cross_entropy(model), data, participate=cohort)
-    fed = Federation(nested, data, participate=cohort)
+    plain = Federation(cross_entropy(model), data, clients_per_round=cohort)
+    fed = Federation(nested, data, clients_per_round=cohort)
     algorithms = FedDRO(LR, 0.1, STEPS, BATCH), FedAvg(LR, STEPS, BATCH)
     states = [algorithms[0].init(fed, model.vector()), algorithms[1].init(plain, model.vector())]
 

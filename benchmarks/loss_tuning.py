@@ -45,7 +45,7 @@ def tail() -> Data:
 def federation(data: Data, engine: str = "auto") -> tuple[Federation, Tensor, Tensor]:
     torch.manual_seed(0)
     model = Model(mlp(784, 200, 10))
-    fed = Federation(loss_tuning(model, 10, sampling=Stratified("validation", BATCH)), data, participate=COHORT, engine=engine)
+    fed = Federation(loss_tuning(model, 10, sampling=Stratified("validation", BATCH)), data, clients_per_round=COHORT, engine=engine)
     x = torch.zeros(20)
     fed.problem.prepare(fed, x)
     return fed, x, model.vector()
@@ -54,7 +54,7 @@ def federation(data: Data, engine: str = "auto") -> tuple[Federation, Tensor, Te
 def ours(name: str, data: Data, engine: str, published: bool = False) -> tuple[Callable[[], None], Federation]:
     fed, x, y = federation(data, engine)
     algorithm = METHODS[name](1.0, LR * STEPS, T, STEPS, N, SMOOTHNESS, "deterministic", 2 * BATCH,
-                              outer_steps=1 if published else None, full=published)
+                              outer_steps=1 if published else None, full_anchors=published)
     box = [algorithm.init(fed, x, y)]
 
     def one() -> None:

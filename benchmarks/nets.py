@@ -51,7 +51,7 @@ def our_rounds(net: nn.Module, inputs: Sequence[Tensor], labels: Sequence[Tensor
     """A round of FedAvg at each call, and the engine that runs it."""
     data = Data.from_parts({f"c{k}": {"inputs": a, "labels": b} for k, (a, b) in enumerate(zip(inputs, labels, strict=True))})
     model = Model(copy.deepcopy(net))
-    fed = Federation(cross_entropy(model), data, participate=cohort)
+    fed = Federation(cross_entropy(model), data, clients_per_round=cohort)
     algorithm = FedAvg(LR, steps, BATCH)
     box = [algorithm.init(fed, model.vector())]
 

@@ -27,7 +27,7 @@ def population(clients: int) -> Data:
 
 def rounds(name: str, data: Data) -> Callable[[], float]:
     """A federation over the population; each call runs a round and returns its milliseconds."""
-    fed = Federation(PROBLEM, data, participate=min(COHORT, len(data.names)))
+    fed = Federation(PROBLEM, data, clients_per_round=min(COHORT, len(data.names)))
     algorithm = {"FedAvg": FedAvg, "SCAFFOLD": SCAFFOLD}[name](0.01, 5, 5)
     box = [algorithm.init(fed, torch.zeros(D))]
 

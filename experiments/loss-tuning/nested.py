@@ -25,7 +25,7 @@ from rookery.data import Stratified, Table, hold_out, iid, label_shards, load, l
 from rookery.errors import DataError
 from rookery.models import mlp
 from rookery.objectives import balanced_cross_entropy, cross_entropy, hyper_representation, loss_tuning
-from rookery.studies.statistics import best, groups, rows, spread
+from rookery.studies.statistics import best, groups, mean_std, rows
 from rookery.studies.trials import Done, Result, Trial, announce, arguments, record, study
 from rookery.training.loop import run
 
@@ -75,7 +75,7 @@ def sites(trial: Trial, one: bool) -> tuple[Data, Data]:
     site = iid(len(train), number, seed) if trial["split"] == "iid" else label_shards(train.fields["labels"], number, 2, seed)
     data, held = hold_out(Data.by_site(train.fields, site), HELD, seed)
     kind = torch.zeros(int(data.sizes.sum()))
-    for start, size in zip(data.starts, data.sizes, strict=True):
+    for start, size in zip(data.offsets, data.sizes, strict=True):
         of = max(1, round(SPLITS[trial["split"]] * int(size)))
         kind[start + np.random.default_rng([seed, start]).permutation(size)[:of]] = 1
     fields = {**data.fields, "validation": kind}
@@ -108,7 +108,7 @@ def method(trial: Trial, net: Model, taus: tuple[int, ...]) -> tuple[Any, Any, t
     if name == "stocBiO, one site":
         return problem, StocBiO(task.outer * lr, lr, task.N, task.smoothness, 2 * task.batch, inner_steps=steps), (x, y), rounds
     return problem, NESTED[name](task.outer * lr, lr * tau, task.T, taus, task.N, task.smoothness, "deterministic", 2 * task.batch,
-                                 outer_steps=1, full=True), (x, y), rounds
+                                 outer_steps=1, full_anchors=True), (x, y), rounds
 
 
 def accuracies(net: Model, parameters: Tensor, part: Any) -> dict[str, float]:
@@ -126,10 +126,10 @@ def work(trial: Trial) -> Result:
     torch.manual_seed(trial["seed"])
     net = Model(mlp(data.fields["inputs"].shape[1], 200, CLASSES))
     # five epochs over a site's training rows; at one site, those of a site of average size
-    inside = np.add.reduceat(1 - data.fields["validation"].numpy(), data.starts) / (SITES[trial["data"]] if one else 1)
+    inside = np.add.reduceat(1 - data.fields["validation"].numpy(), data.offsets) / (SITES[trial["data"]] if one else 1)
     taus = tuple((EPOCHS * np.ceil(inside / TASKS[trial["task"]].batch)).astype(int).tolist())
     problem, algorithm, start, rounds = method(trial, net, taus)
-    fed = Federation(problem, data, seed=trial["seed"], participate=None if one else min(10, len(data.names) // 2))
+    fed = Federation(problem, data, seed=trial["seed"], clients_per_round=None if one else min(10, len(data.names) // 2))
     fed.problem.prepare(fed, start[0])
     parts = {"held-out": held.fields, "test": tables(trial["data"])[1].fields}
 
@@ -160,7 +160,7 @@ def report(compared: dict[str, Done]) -> str:
             if way in NESTED:
                 there = outer * exchanges(way, task)
                 values.append([100 * min(r["curve"], key=lambda p: abs(p["exchanges"] - there))["test balanced"] for r in found])
-            cells = [f"{c.mean:.1f} ± {c.std:.1f}" for c in map(spread, values)] + ["–"] * (way not in NESTED)
+            cells = [f"{c.mean:.1f} ± {c.std:.1f}" for c in map(mean_std, values)] + ["–"] * (way not in NESTED)
             broken = f" ({sum(r['diverged'] for r in found):.0f} diverged)" if any(r["diverged"] for r in found) else ""
             lines.append(f"| {split} | {way}{broken} | {lr:g} | {'–' if way in ALONE else round(found[0]['exchanges'])} | "
                          + " | ".join(cells) + " |")

@@ -19,7 +19,7 @@ import numpy as np
 
 from rookery import FedAvgS, Federation, FedGDAGT, FedNest, LFedNest, as_bilevel
 from rookery.problems.testproblems import quadratic_saddle
-from rookery.studies.statistics import groups, spread
+from rookery.studies.statistics import groups, mean_std
 from rookery.studies.trials import Done, Result, Trial, announce, arguments, record, study, trials
 
 HERE = Path(__file__).resolve().parent
@@ -47,13 +47,14 @@ def work(trial: Trial) -> Result:
     steps = tuple(drawn) if mode == "full, unequal τ" else STEPS
     method = algorithm(trial["method"], trial["lam"], steps)
     problem = as_bilevel(k.problem) if isinstance(method, FedNest) else k.problem
-    fed = Federation(problem, k.data, seed=trial["seed"], participate=50 if mode == "50 of 1000" else None, engine="vectorised")
+    fed = Federation(problem, k.data, seed=trial["seed"], clients_per_round=50 if mode == "50 of 1000" else None, engine="vectorised")
     t, b = k.data.fields["t"].mean(), k.data.fields["b"].mean(0)
-    assert k.y is not None
+    assert k.y_star is not None
     state, errors = method.init(fed, k.x0, k.y0), []
     for _ in range(trial["rounds"]):
         state = method.round(fed, state)
-        errors.append([float((z - goal).square().sum()) for z, goal in ((state.x, k.x), (state.y, k.y), (state.y, b - t * state.x))])
+        ends = (state.x, k.x_star), (state.y, k.y_star), (state.y, b - t * state.x)
+        errors.append([float((z - goal).square().sum()) for z, goal in ends])
     x, y, inner = np.asarray(errors).T
     tail = slice(-max(1, trial["rounds"] // 4), None)  # sampled clients make the end noisy
     reached = np.flatnonzero(x <= GOAL)
@@ -77,7 +78,7 @@ def table(done: Done) -> tuple[list[dict[str, Any]], list[str]]:
             if not values:
                 cells.append("–")
                 continue
-            found = spread(values)
+            found = mean_std(values)
             cells.append(f"{found.mean:.1e} ± {found.std:.0e}" if metric in ("x", "y", "inner") else f"{found.mean:.0f}")
             rows.append({"method": method, "setting": {"clients": mode, "lam": lam, "s": s}, "metric": name, "mean": found.mean,
                          "std": found.std, "seeds": found.seeds, "paper": None})

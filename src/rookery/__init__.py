@@ -6,7 +6,7 @@ A name is imported when it is first asked for, so that `rookery --help` does not
 from typing import TYPE_CHECKING
 
 from ._lazy import lazy
-from ._version import __version__
+from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .algorithms import (
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     )
     from .data import Batch, Data
     from .errors import RookeryError
-    from .federation import Clients, Cohort, Epochs, Federation, Program, Schedule
+    from .federation import Cohort, Epochs, Federation, Placed, Program, Schedule
     from .problems import (
         Bilevel,
         Compositional,
@@ -100,7 +100,6 @@ __all__ = [
     "BSpiderBoost",
     "Batch",
     "Bilevel",
-    "Clients",
     "Cohort",
     "ComFedL",
     "Compositional",
@@ -134,6 +133,7 @@ __all__ = [
     "Model",
     "ModifiedFedAvg",
     "PDSGDWeights",
+    "Placed",
     "Problem",
     "Program",
     "RookeryError",
@@ -167,7 +167,7 @@ _NAMES = {
     "errors": [
         "RookeryError"],
     "federation": [
-        "Clients", "Cohort", "Epochs", "Federation", "Program", "Schedule"],
+        "Placed", "Cohort", "Epochs", "Federation", "Program", "Schedule"],
     "problems": [
         "Bilevel", "Compositional", "CompositionalMinimax", "Conditional", "Minimax", "Minimization", "Model", "Problem",
         "as_bilevel", "ball", "box", "conditional_as_compositional", "cross", "grad", "hvp", "simplex", "vjp"],

@@ -112,11 +112,11 @@ def test_setting_y_k_to_the_mean_or_keeping_it_gives_the_same_under_full_partici
 def test_random_truncation_is_unbiased_for_the_truncated_series() -> None:
     k = known.bilevel()
     fed, N = Federation(k.problem, k.data), 6
-    assert k.y is not None
+    assert k.y_star is not None
     random = FedNest(0.1, terms=N, smoothness=2.5)
-    series = FedNest(0.1, terms=N - 1, smoothness=2.5, series="deterministic")
-    mean = torch.stack([random.fed_ihgp(fed, *fed.broadcast(k.x0, k.y), terms=n) for n in range(N)]).mean(0)  # type: ignore[misc]
-    torch.testing.assert_close(mean, series.fed_ihgp(fed, *fed.broadcast(k.x0, k.y)))
+    series = FedNest(0.1, terms=N - 1, smoothness=2.5, inverse_solver="neumann")
+    mean = torch.stack([random.fed_ihgp(fed, *fed.broadcast(k.x0, k.y_star), terms=n) for n in range(N)]).mean(0)  # type: ignore[misc]
+    torch.testing.assert_close(mean, series.fed_ihgp(fed, *fed.broadcast(k.x0, k.y_star)))
     draws = [fed.integer(N) for _ in range(3000)]
     assert np.bincount(draws, minlength=N).min() > 400  # N' is uniform
 
@@ -131,7 +131,7 @@ def test_hypergradient_error_falls_with_the_predicted_exponent() -> None:
     exact = torch.linalg.solve(H, vectors[:, 0])
     terms = np.arange(5, 45, 5)
     X, Y = fed.broadcast(k.x0, y)
-    series = [FedNest(0.1, terms=int(n), smoothness=ell, series="deterministic").fed_ihgp(fed, X, Y) for n in terms]
+    series = [FedNest(0.1, terms=int(n), smoothness=ell, inverse_solver="neumann").fed_ihgp(fed, X, Y) for n in terms]
     errors = [float((p - exact).norm()) for p in series]  # type: ignore[operator]
     assert np.polyfit(terms, np.log(errors), 1)[0] == pytest.approx(np.log(1 - float(values[0]) / ell), rel=1e-6)
 
@@ -152,11 +152,11 @@ def test_fednest_exchanges_are_exactly_2t_plus_n_prime_plus_3() -> None:
 
 def test_a_fresh_cohort_for_every_term() -> None:
     k = known.bilevel(sizes=(3,) * 12)
-    fed = Federation(k.problem, k.data, participate=2)
+    fed = Federation(k.problem, k.data, clients_per_round=2)
     seen: set[tuple[int, ...]] = set()
     cohort = fed.cohort
     fed.cohort = lambda size=None: (c := cohort(size), seen.add(tuple(c.index)))[0]  # type: ignore[func-returns-value,method-assign]
-    algorithm = FedNest(0.1, terms=8, smoothness=2.5, series="deterministic")
+    algorithm = FedNest(0.1, terms=8, smoothness=2.5, inverse_solver="neumann")
     algorithm.round(fed, algorithm.init(fed, k.x0, k.y0))
     assert len(seen) > 4
 
@@ -289,7 +289,7 @@ def test_embedded_oracles_are_the_derivatives_of_the_embedded_functions(name: st
     k = known.ALL[name]()
     bilevel = as_bilevel(k.problem)
     batch = Batch(k.data.views(1))
-    y = torch.randn(2, dtype=torch.float64) if k.y is not None else torch.zeros(0, dtype=torch.float64)
+    y = torch.randn(2, dtype=torch.float64) if k.y_star is not None else torch.zeros(0, dtype=torch.float64)
     v = torch.randn_like(y)
     arguments = {"f_x": (k.x0, y, batch), "f_y": (k.x0, y, batch), "g_y": (k.x0, y, batch), "g_yy": (k.x0, y, batch, v),
                  "g_xy": (k.x0, y, batch, v)}

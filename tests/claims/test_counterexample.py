@@ -18,7 +18,7 @@ from rookery import Compositional, FedAvgCaseI, FedAvgCaseII, FedDRO, Federation
 from rookery.errors import ProblemError
 from rookery.problems import testproblems as known
 from rookery.problems.autodiff import functional, grad, value_and_jacobian
-from rookery.problems.testproblems import Known
+from rookery.problems.testproblems import TestProblem
 
 LR, Q, ROUNDS = 0.1, 3, 10
 
@@ -82,7 +82,7 @@ def test_the_counterexample_with_a_bounded_slope() -> None:
 # what methods for local inner maps do on a shared one
 
 
-def tracked_limit(k: Known, oracles: Any, c: float) -> np.ndarray:
+def tracked_limit(k: TestProblem, oracles: Any, c: float) -> np.ndarray:
     """With full batches and one local step: mean_k [J_kᵀ∇f_k(h_k) + ∇h_k] = 0 at h_k = (1−c)·mean_j g_j + c·g_k, a linear system."""
     g, jac, f, h = oracles(k)
 
@@ -98,9 +98,9 @@ def tracked_limit(k: Known, oracles: Any, c: float) -> np.ndarray:
 def test_local_scgd_is_biased_on_a_shared_map_in_proportion_to_its_tracking_at_any_step_size(make: Any) -> None:
     k = known.compositional()
     for c, lr in ((0.5, 0.2), (0.1, 0.2), (0.1, 0.1)):
-        end = run(make(lr, 1, tracking=c), Federation(k.problem, k.data, engine="loop"), k.x, int(40 / lr))[-1]
+        end = run(make(lr, 1, tracking=c), Federation(k.problem, k.data, engine="loop"), k.x_star, int(40 / lr))[-1]
         np.testing.assert_allclose(end, tracked_limit(k, shared_functions, c), atol=1e-5)
-    offset = [np.linalg.norm(tracked_limit(k, shared_functions, c) - k.x.numpy()) for c in (0.5, 0.1, 0.002, 0.001)]
+    offset = [np.linalg.norm(tracked_limit(k, shared_functions, c) - k.x_star.numpy()) for c in (0.5, 0.1, 0.002, 0.001)]
     assert offset[0] > offset[1] > 0.1
     assert offset[2] / offset[3] == pytest.approx(2, rel=0.02)  # only c → 0 mends it
 
@@ -109,9 +109,9 @@ def test_local_scgd_is_biased_on_a_shared_map_in_proportion_to_its_tracking_at_a
 def test_local_scgd_is_biased_on_local_maps_in_proportion_to_what_it_keeps_of_the_average(make: Any) -> None:
     k = problems.local()
     for c in (0.5, 1.0):
-        end = run(make(0.2, 1, tracking=c), Federation(k.problem, k.data, engine="loop"), k.x, 150)[-1]
+        end = run(make(0.2, 1, tracking=c), Federation(k.problem, k.data, engine="loop"), k.x_star, 150)[-1]
         np.testing.assert_allclose(end, tracked_limit(k, local_functions, c), atol=1e-5)
-    offset = [np.linalg.norm(tracked_limit(k, local_functions, c) - k.x.numpy()) for c in (0.5, 0.99, 0.995, 1.0)]
+    offset = [np.linalg.norm(tracked_limit(k, local_functions, c) - k.x_star.numpy()) for c in (0.5, 0.99, 0.995, 1.0)]
     assert offset[0] > 0.1
     assert offset[1] / offset[2] == pytest.approx(2, rel=0.02)
     assert offset[3] < 1e-12
@@ -128,7 +128,7 @@ def test_a_scalar_inner_value_costs_a_forward_pass_less_and_changes_no_iterate(e
     p = k.problem
     assert isinstance(p, Compositional)
     general = Compositional(lambda z: p.f(z[:1]), lambda x, b: torch.cat([p.g(x, b), torch.ones(1, dtype=x.dtype)]), p.h)
-    feds = [Federation(q, k.data, engine=engine, participate=3, weights="samples") for q in (p, general)]
+    feds = [Federation(q, k.data, engine=engine, clients_per_round=3, weights="samples") for q in (p, general)]
     ends = [states(FedDRO(LR, 0.3, Q, 2), fed, k.x0) for fed in feds]
     same([s.x.numpy() for s in ends[0]], [s.x.numpy() for s in ends[1]])
     same([s.y.numpy() for s in ends[0]], [s.y[:1].numpy() for s in ends[1]])

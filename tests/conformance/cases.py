@@ -61,14 +61,14 @@ from rookery import (
 )
 from rookery.algorithms import Algorithm
 from rookery.problems import testproblems as known
-from rookery.problems.testproblems import Known
+from rookery.problems.testproblems import TestProblem
 
 
 @dataclass(frozen=True)
 class Case:
     name: str
     make: Callable[..., Algorithm]  # (lr, local_steps, batch) -> algorithm
-    known: Callable[..., Known]
+    known: Callable[..., TestProblem]
     # (d, dy, local_steps) -> exchanges, floats up and down, per client and later round
     floats: Callable[[int, int, int], tuple[int, int, int]]
     lr: float = 0.2
@@ -76,23 +76,24 @@ class Case:
     embed: bool = False  # run on the bilevel form of the problem
     memory: bool = False  # exact with local steps only once its clients' state has been found, not from the start
     biased: bool = False  # small batches bias its direction, by design
-    astray: int | None = None  # from so many local steps on its limit stays away from the solution, however small lr: by its construction
-    third: Callable[[Known], Tensor] | None = None  # a third variable's value at the solution, where a method tracks one
+    # from so many local steps on its limit stays away from the solution, however small lr: by its construction
+    biased_limit: int | None = None
+    third: Callable[[TestProblem], Tensor] | None = None  # a third variable's value at the solution, where a method tracks one
 
-    def solved(self, sizes: tuple[int, ...] = known.SIZES) -> Known:
+    def solved(self, sizes: tuple[int, ...] = known.SIZES) -> TestProblem:
         return _solved(self.known, sizes)
 
-    def federation(self, k: Known, **options: Any) -> Federation:
+    def federation(self, k: TestProblem, **options: Any) -> Federation:
         return Federation(_embedded(k.problem) if self.embed else k.problem, k.data, **options)
 
-    def init(self, algorithm: Algorithm, fed: Federation, k: Known, at_solution: bool = False) -> Any:
-        x, y = (k.x, k.y) if at_solution else (k.x0, k.y0)
+    def init(self, algorithm: Algorithm, fed: Federation, k: TestProblem, at_solution: bool = False) -> Any:
+        x, y = (k.x_star, k.y_star) if at_solution else (k.x0, k.y0)
         points = (x, y) if y is not None and "y" in signature(algorithm.init).parameters else (x,)
         return algorithm.init(fed, *points, *((self.third(k),) if self.third is not None and at_solution else ()))
 
 
 @cache
-def _solved(make: Callable[..., Known], sizes: tuple[int, ...]) -> Known:
+def _solved(make: Callable[..., TestProblem], sizes: tuple[int, ...]) -> TestProblem:
     """One object per problem, so that the tests share its traced graphs."""
     return make(sizes=sizes)
 
@@ -121,7 +122,7 @@ def alone(kind: type[Algorithm], **fixed: Any) -> Callable[..., Algorithm]:
     return lambda lr, q, b: kind(**{"lr": lr, "inner_lr": 0.4, "terms": 4, "smoothness": 2.5, "batch": b, **fixed})
 
 
-def pooled(sizes: tuple[int, ...]) -> Known:
+def pooled(sizes: tuple[int, ...]) -> TestProblem:
     return known.conditional(sizes=(sum(sizes),))
 
 
@@ -143,42 +144,43 @@ CASES = [
     Case("FedDRO", lambda lr, q, b: FedDRO(lr, 0.3, q, b), known.compositional, lambda d, dy, q: (q + 1, q * dy + d, d + (q + 1) * dy)),
     Case("FedDRO/scalar", lambda lr, q, b: FedDRO(lr, 0.3, q, b), compositional.scalar,
          lambda d, dy, q: (q + 1, q * dy + d, d + (q + 1) * dy)),
-    Case("FedAvg-CO/I", lambda lr, q, b: FedAvgCaseI(lr, q, b), known.compositional, lambda d, _, q: (1, d, d), astray=1, biased=True),
-    Case("FedAvg-CO/II", lambda lr, q, b: FedAvgCaseII(lr, q, b), known.compositional, lambda d, dy, q: (2, dy + d, d + dy), astray=2,
+    Case("FedAvg-CO/I", lambda lr, q, b: FedAvgCaseI(lr, q, b), known.compositional, lambda d, _, q: (1, d, d), biased_limit=1,
+         biased=True),
+    Case("FedAvg-CO/II", lambda lr, q, b: FedAvgCaseII(lr, q, b), known.compositional, lambda d, dy, q: (2, dy + d, d + dy), biased_limit=2,
          biased=True),
     Case("FedAvg-CO/modified", lambda lr, q, b: ModifiedFedAvg(lr, q, b), known.compositional,
          lambda d, dy, q: (q + 1, q * dy + d, d + q * dy), biased=True),
-    Case("MBSGD", lambda lr, q, b: MBSGD(lr, b), known.compositional, lambda d, _, q: (1, d, d), astray=1, biased=True),
+    Case("MBSGD", lambda lr, q, b: MBSGD(lr, b), known.compositional, lambda d, _, q: (1, d, d), biased_limit=1, biased=True),
     Case("Unconstrained", lambda lr, q, b: Unconstrained(lr, b), compositional.only_h, lambda d, _, q: (1, d, d)),
     Case("FastDRO", lambda lr, q, b: FastDRO(lr, b), compositional.robust,
          lambda d, _, q: (11 + 2, 2 + 11 * 2 * 30 + d + 1, d + 11 * 2 + 4), biased=True),
     Case("ComFedL", lambda lr, q, b: ComFedL(lr, q, b), compositional.local, lambda d, _, q: (1, d, d), biased=True),
     Case("Local-SCGD/shared", lambda lr, q, b: LocalSCGD(lr, q, b, tracking=0.5), known.compositional,
-         lambda d, dy, q: (1, d + dy, d + dy), astray=1, biased=True),
+         lambda d, dy, q: (1, d + dy, d + dy), biased_limit=1, biased=True),
     Case("Local-SCGD/local", lambda lr, q, b: LocalSCGD(lr, q, b, tracking=0.5), compositional.local,
-         lambda d, _, q: (1, d + 2, d + 2), astray=1, biased=True),
+         lambda d, _, q: (1, d + 2, d + 2), biased_limit=1, biased=True),
     Case("Local-SCGDM/shared", lambda lr, q, b: LocalSCGDM(lr, q, b, tracking=0.5, beta=0.5), known.compositional,
-         lambda d, dy, q: (1, 2 * d + dy, 2 * d + dy), astray=1, biased=True),
+         lambda d, dy, q: (1, 2 * d + dy, 2 * d + dy), biased_limit=1, biased=True),
     Case("Local-SCGDM/local", lambda lr, q, b: LocalSCGDM(lr, q, b, tracking=1.0, beta=0.5), compositional.local,
          lambda d, _, q: (1, 2 * d + 2, 2 * d + 2), biased=True),
     Case("GCIVR", lambda lr, q, b: GCIVR(lr, q, b, b), known.compositional,
          lambda d, dy, q: (q, q * (dy + dy * d + d), q * d), biased=True),
     Case("PDSGD", lambda lr, q, b: PDSGD(lr, 0.3, 0.5, b), compositional.constrained, lambda d, dy, q: (3, 2 * dy + d, 2 * d + dy),
-         third=lambda k: k.y),
+         third=lambda k: k.y_star),
     Case("PDSGD (DRO)", lambda lr, q, b: PDSGDWeights(lr, 2, 0.3, b), compositional.weights, lambda d, dy, q: (1, d + dy, d + dy),
-         third=lambda k: k.y),
+         third=lambda k: k.y_star),
     Case("FedNest/bilevel",  # 2⁻⁴¹ is left out of its series where a law is exact, 2⁻¹³ where batches are noisy
-         lambda lr, q, b: nest(terms=40 if b is None else 12, smoothness=2.0, series="deterministic")(lr, q, b), known.bilevel,
+         lambda lr, q, b: nest(terms=40 if b is None else 12, smoothness=2.0, inverse_solver="neumann")(lr, q, b), known.bilevel,
          lambda d, dy, q: (2 * 2 + 40 + 3, (4 + 41) * dy + 2 * d, 2 * d + (4 + 1 + 40 + 1) * dy), lr=0.3, rounds=50),
     Case("FedNest/minimax", nest(), known.minimax, lambda d, dy, q: (2 * 2 + 2, 4 * dy + 2 * d, 2 * d + (4 + 1) * dy), embed=True),
     Case("FedNest/compositional", nest(), known.compositional,
          lambda d, dy, q: (2 * 2 + 3, (4 + 1) * dy + 2 * d, 2 * d + (4 + 1 + 1) * dy), embed=True),
     Case("FedNest/minimization", nest(), known.minimization, lambda d, _, q: (2, 2 * d, 2 * d), embed=True),
-    Case("FedNest/conjugate", nest(terms=2, series="conjugate"), known.bilevel,
+    Case("FedNest/conjugate", nest(terms=2, inverse_solver="cg"), known.bilevel,
          lambda d, dy, q: (2 * 2 + 2 + 3, (4 + 3) * dy + 2 * d, 2 * d + (4 + 1 + 2 + 1) * dy), lr=0.3, rounds=50, biased=True),
-    Case("FedNest-SGD", inner(FedNestSGD, inner_rounds=2, terms=2, series="conjugate"), known.bilevel,
+    Case("FedNest-SGD", inner(FedNestSGD, inner_rounds=2, terms=2, inverse_solver="cg"), known.bilevel,
          lambda d, dy, q: (2 + 2 + 3, (2 + 3) * dy + 2 * d, 2 * d + (2 + 1 + 2 + 1) * dy), lr=0.3, rounds=50, biased=True),
-    Case("LFedNest", inner(LFedNest, inner_rounds=2, terms=3, smoothness=2.5, series="deterministic"), nested.own_hypergradients,
+    Case("LFedNest", inner(LFedNest, inner_rounds=2, terms=3, smoothness=2.5, inverse_solver="neumann"), nested.own_hypergradients,
          lambda d, dy, q: (2 + 1, 2 * dy + d, d + (2 + 1) * dy), lr=0.3, rounds=50),
     Case("SGDA", lambda lr, q, b: SGDA(lr, 2 * lr, b), known.minimax, lambda d, dy, q: (1, d + dy, d + dy)),
     Case("LocalSGDA", inner(LocalSGDA), known.minimax, lambda d, dy, q: (1, d + dy, d + dy)),

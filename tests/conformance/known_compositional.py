@@ -14,10 +14,10 @@ from rookery import Batch, Compositional, Data, Federation, Minimax, simplex
 from rookery.data import Replacement
 from rookery.objectives import fast_dro
 from rookery.problems import testproblems as known
-from rookery.problems.testproblems import SIZES, Known, _rows, client_means
+from rookery.problems.testproblems import SIZES, TestProblem, _rows, client_means
 
 
-def local(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> Known:
+def local(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> TestProblem:
     """mean_k ½ mean_i ‖g_k(x) − t_i‖² of g_k = mean_i (A_i x − b_i), plus ¼‖x‖²: local inner maps, d_g = 2."""
     data = _rows(seed, {"A": (2, 3), "b": (2,), "t": (2,)}, sizes, 1.0)
     H = client_means(data, lambda p: p["A"].mean(0).T @ p["A"].mean(0)) + 0.5 * torch.eye(3, dtype=torch.float64)
@@ -29,26 +29,26 @@ def local(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> Known:
     def f(z: Tensor, b: Batch) -> Tensor:
         return 0.5 * (z - b.t).square().sum(1).mean()
 
-    return Known(Compositional(f, g, lambda x, b: 0.25 * x.square().sum(), shared=False), data, torch.linalg.solve(H, r),
+    return TestProblem(Compositional(f, g, lambda x, b: 0.25 * x.square().sum(), shared=False), data, torch.linalg.solve(H, r),
                  lambda x: H @ x - r)
 
 
-def one_client(sizes: tuple[int, ...] = SIZES) -> Known:
+def one_client(sizes: tuple[int, ...] = SIZES) -> TestProblem:
     return known.compositional(sizes=(sum(sizes),))
 
 
-def scalar(sizes: tuple[int, ...] = SIZES) -> Known:
+def scalar(sizes: tuple[int, ...] = SIZES) -> TestProblem:
     return known.compositional(sizes=sizes, dg=1)
 
 
-def only_h(sizes: tuple[int, ...] = SIZES) -> Known:
+def only_h(sizes: tuple[int, ...] = SIZES) -> TestProblem:
     """The composition of `testproblems`, and the solution of its h alone."""
     k = known.compositional(sizes=sizes)
     e = client_means(k.data, lambda p: p["e"].mean(0))
     return replace(k, x=e, y=None, gradient=lambda x: 0.5 * (x - e))
 
 
-def constrained(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> Known:
+def constrained(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> TestProblem:
     """½ mean‖x − e‖² subject to one constraint, a·x − b ≤ 0 of the means, which is active; y is its multiplier."""
     data = _rows(seed, {"a": (3,), "b": (), "e": (3,)}, sizes, 1.0)
     a, e = (client_means(data, lambda p, n=n: p[n].mean(0)) for n in ("a", "e"))  # type: ignore[misc]
@@ -60,10 +60,10 @@ def constrained(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> Known:
         return (b.a @ x - b.b).mean().reshape(1)
 
     problem = Compositional(lambda y: 0.5 * y.clamp(min=0).square().sum(), g, lambda x, b: 0.5 * (x - b.e).square().sum(1).mean())
-    return Known(problem, data, x, lambda x: x - e + z * a, y=z.reshape(1))
+    return TestProblem(problem, data, x, lambda x: x - e + z * a, y=z.reshape(1))
 
 
-def weights(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> Known:
+def weights(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> TestProblem:
     """½‖x‖² + p·(Ax + b) − 2‖p‖² over the simplex, solved inside it: Ax + b − 4p is constant there, x = −Aᵀp."""
     data = _rows(seed, {"A": (2, 3), "b": (2,)}, sizes, 0.5)
     A, b = (client_means(data, lambda p, n=n: p[n].mean(0)) for n in ("A", "b"))  # type: ignore[misc]
@@ -80,10 +80,10 @@ def weights(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> Known:
         best = 0.5 * one + inside @ (A @ x + b) / 4  # the maximiser, as long as it lies inside
         return x + A.T @ best
 
-    return Known(Minimax(f, project_y=simplex), data, -A.T @ p, gradient, y=p)
+    return TestProblem(Minimax(f, project_y=simplex), data, -A.T @ p, gradient, y=p)
 
 
-def robust(sizes: tuple[int, ...] = SIZES, seed: int = 0, lam: float = 8.0) -> Known:
+def robust(sizes: tuple[int, ...] = SIZES, seed: int = 0, lam: float = 8.0) -> TestProblem:
     """ℓ_i(x) = a_i·x + ½‖x − e‖²: the χ² worst case over all rows is their mean and their variance over 2λ, where that is small."""
     data = _rows(seed, {"a": (3,), "e": (3,)}, sizes, 1.0)
     data.fields["e"].copy_(data.fields["e"][0].expand_as(data.fields["e"]))  # no part of the variance
@@ -92,24 +92,24 @@ def robust(sizes: tuple[int, ...] = SIZES, seed: int = 0, lam: float = 8.0) -> K
     H = eye + (client_means(data, lambda p: p["a"].T @ p["a"] / len(p["a"])) - torch.outer(a, a)) / lam
     r = client_means(data, lambda p: p["e"].mean(0)) - a
     problem = fast_dro(lambda x, b: b.a @ x + 0.5 * (x - b.e).square().sum(1), "chi2", lam)
-    return Known(problem, data, torch.linalg.solve(H, r), lambda x: H @ x - r)
+    return TestProblem(problem, data, torch.linalg.solve(H, r), lambda x: H @ x - r)
 
 
 # functions in NumPy, and comparisons
 
 
-def parts(k: Known) -> list[dict[str, np.ndarray]]:
+def parts(k: TestProblem) -> list[dict[str, np.ndarray]]:
     return [{name: field.numpy() for name, field in k.data.views(i).items()} for i in range(len(k.data.names))]
 
 
-def shared_functions(k: Known) -> tuple[Any, ...]:
+def shared_functions(k: TestProblem) -> tuple[Any, ...]:
     """g, J, ∇f and ∇h of each client of `testproblems.compositional`, full batches."""
     p = parts(k)
     return ([lambda x, p=p: p["A"].mean(0) @ x - p["b"].mean(0) for p in p], [lambda x, p=p: p["A"].mean(0) for p in p],
             [lambda y: y - 1 for _ in p], [lambda x, p=p: 0.5 * (x - p["e"].mean(0)) for p in p])
 
 
-def local_functions(k: Known) -> tuple[Any, ...]:
+def local_functions(k: TestProblem) -> tuple[Any, ...]:
     p = parts(k)
     return ([lambda x, p=p: p["A"].mean(0) @ x - p["b"].mean(0) for p in p], [lambda x, p=p: p["A"].mean(0) for p in p],
             [lambda y, p=p: y - p["t"].mean(0) for p in p], [lambda x: 0.5 * x for _ in p])
@@ -149,6 +149,6 @@ ON_BATCHES = (lambda x, b: b["A"].mean(0) @ x - b["b"].mean(0), lambda x, b: b["
               lambda x, b: 0.5 * (x - b["e"].mean(0)))
 
 
-def recorded(k: Known, **options: Any) -> tuple[Federation, Recording]:
+def recorded(k: TestProblem, **options: Any) -> tuple[Federation, Recording]:
     sampling = Recording()
     return Federation(replace(k.problem, sampling=sampling, **options), k.data, engine="loop"), sampling

@@ -19,7 +19,7 @@ from PIL import Image
 from rookery import FedAvg
 from rookery.cli import main
 from rookery.errors import ConfigError, RookeryError
-from rookery.studies.build import assemble
+from rookery.studies.build import build
 from rookery.studies.description import algorithms, parse, read
 
 GOOD: dict[str, dict[str, Any]] = {
@@ -71,8 +71,8 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "unknown data": (changed(data={"name": "digit"}), r"no data set 'digit'; did you mean 'digits'"),
     "more sites than rows": (changed(sites={"number": 5000}), r"5000 sites"),
     "zero sites": (changed(sites={"number": 0}), r"at least one site"),
-    "cohort larger than the sites": (changed(federation={"participate": 9}), r"participate is 9, but there are 4 sites"),
-    "cohort of nobody": (changed(federation={"participate": 0}), r"participate must lie between 1 and"),
+    "cohort larger than the sites": (changed(federation={"clients_per_round": 9}), r"clients_per_round is 9, but there are 4 sites"),
+    "cohort of nobody": (changed(federation={"clients_per_round": 0}), r"clients_per_round must lie between 1 and"),
     "algorithm of another kind": (changed(objective={"name": "kl_dro"}), r"FedAvg solves Minimization.*Algorithms that fit: .*FedDRO"),
     "convolutions on a table": (changed(data={"name": "wine"}, model={"name": "small_cnn"}),
                                 r"takes images; these rows have the shape \(13,\)"),
@@ -105,7 +105,7 @@ def test_a_mistake_is_answered_by_a_sentence(label: str) -> None:
     tree, words = MISTAKES[label]
     tree = {k: v for k, v in {**GOOD, **tree}.items() if v is not None}
     with pytest.raises(RookeryError, match=words) as caught:
-        assemble(parse(tree)).start()
+        build(parse(tree)).start()
     assert str(caught.value).count("\n") == 0
 
 
@@ -183,12 +183,12 @@ def test_ctrl_c_saves_and_leaves_with_its_own_code(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["loop", "vectorised", "wire"])
 def test_no_engine_draws_a_batch_below_the_smallest_allowed(engine: str) -> None:
-    job = assemble(parse(changed(federation={"engine": engine, "min_batch": 17})))
-    state = job.start()
+    job = build(parse(changed(federation={"engine": engine, "min_batch": 17})))
+    state = job.initial_state()
     with pytest.raises(RookeryError, match=r"fewer than min_batch=17 samples.*a batch of 16 was drawn"):
-        job.config.algorithm.round(job.fed, state)
-    job = assemble(parse(changed(federation={"engine": engine, "min_batch": 16})))
-    job.config.algorithm.round(job.fed, job.start())
+        job.description.algorithm.round(job.fed, state)
+    job = build(parse(changed(federation={"engine": engine, "min_batch": 16})))
+    job.description.algorithm.round(job.fed, job.initial_state())
 
 
 @pytest.mark.parametrize("source", ["csv", "npz", "images"])
@@ -211,12 +211,12 @@ def test_a_run_on_a_table_of_ones_own(source: str, tmp_path: Path) -> None:
             Image.fromarray(np.full((6, 6), 40 + 150 * y + i, np.uint8)).save(tmp_path / "mine" / ("yes" if y else "no") / f"{i}.png")
         tree = changed(data={"name": ..., "images": str(tmp_path / "mine"), "test_share": 0.3, "size": 6},
                        sites={"how": "iid", "number": 2})
-    job = assemble(parse(tree))
+    job = build(parse(tree))
     assert job.fed.data.names == (("north", "south", "west") if source != "images" else ("site-0", "site-1"))
-    state = job.start()
+    state = job.initial_state()
     for _ in range(5):
-        state = job.config.algorithm.round(job.fed, state)
-    assert job.scores(state)["test accuracy"] > job.scores(job.start())["test accuracy"] - 1e-9
+        state = job.description.algorithm.round(job.fed, state)
+    assert job.scores(state)["test accuracy"] > job.scores(job.initial_state())["test accuracy"] - 1e-9
     assert job.scores(state)["test accuracy"] > 0.7
     assert sum(row["rows"] + row["validation rows"] for row in job.sites(state.x)) + len(job.test) == (200 if source != "images" else 40)
 
@@ -235,10 +235,10 @@ def test_every_objective_runs_from_its_name(objective: dict[str, Any], algorithm
     sizes = {"batch": ..., "outer": 8, "inner": 16} if algorithm == "FCSG-M" else {}
     tree = changed(data={"name": ..., "csv": str(tmp_path / "mine.csv"), "label": "ill", "keep": ["sex"]},
                    objective=objective, algorithm={"name": algorithm, **sizes, "lr": 0.2}, warm_up={"rounds": 2, "lr": 0.2})
-    job = assemble(parse(tree))
-    first, state = job.scores(job.start()), job.start()
+    job = build(parse(tree))
+    first, state = job.scores(job.initial_state()), job.initial_state()
     for _ in range(10):
-        state = job.config.algorithm.round(job.fed, state)
+        state = job.description.algorithm.round(job.fed, state)
     last = job.scores(state)
     assert last["test AUC"] > 0.85
     assert last["validation accuracy"] >= first["validation accuracy"] - 0.1
@@ -249,15 +249,15 @@ def test_every_objective_runs_from_its_name(objective: dict[str, Any], algorithm
 
 @pytest.mark.parametrize("file", sorted((Path(__file__).parents[2] / "examples").rglob("*.toml")), ids=lambda file: file.stem)
 def test_the_examples_run(file: Path) -> None:
-    job = assemble(read(file, ["federation.engine=loop"]))
-    state = job.config.algorithm.round(job.fed, job.start())
+    job = build(read(file, ["federation.engine=loop"]))
+    state = job.description.algorithm.round(job.fed, job.initial_state())
     assert torch.isfinite(state.x).all()
     assert job.fed.data.sizes.min() < job.fed.data.sizes.max()
 
 
 def test_a_warm_up_longer_than_the_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"warm_up.rounds is 9, but the run has 4 rounds"):
-        assemble(parse(changed(warm_up={"rounds": 9}))).run(tmp_path, "x")
+        build(parse(changed(warm_up={"rounds": 9}))).run(tmp_path, "x")
 
 
 def test_an_algorithm_derived_from_another_does_not_take_its_name() -> None:

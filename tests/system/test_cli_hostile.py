@@ -17,7 +17,7 @@ from test_cli import GOOD, changed, command, toml
 from rookery import FedAvg, Federation
 from rookery import report as reports
 from rookery.problems import testproblems as known
-from rookery.studies.build import assemble
+from rookery.studies.build import build
 from rookery.studies.description import parse, read
 from rookery.training.loop import run
 
@@ -100,7 +100,7 @@ def test_ctrl_c_in_the_first_evaluation_ends_before_the_first_round(tmp_path: Pa
     assert resumed.column("norm") == unbroken.column("norm")
 
 
-@pytest.mark.parametrize("place", ["rookery.studies.sections.WarmUpPart.from_there", "rookery.cli.commands._coming"])
+@pytest.mark.parametrize("place", ["rookery.studies.sections.WarmUpSection.from_there", "rookery.cli.commands._coming"])
 def test_ctrl_c_before_there_is_anything_to_keep(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                  capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(*_: Any) -> None:
@@ -121,7 +121,7 @@ def test_a_site_without_rows_that_count_for_fairness_has_no_gap(tmp_path: Path) 
     (tmp_path / "mine.csv").write_text("\n".join(["age,sex,site,ill", *lines]))
     tree = changed(data={"name": ..., "csv": str(tmp_path / "mine.csv"), "label": "ill", "keep": ["sex"], "site": "site"},
                    sites={"how": "column"}, objective={"name": "fair"}, algorithm={"name": "FedDRO"}, federation={"engine": "loop"})
-    assemble(parse(tree)).run(tmp_path / "out", "x")
+    build(parse(tree)).run(tmp_path / "out", "x")
     about = json.loads((tmp_path / "out" / "about.json").read_text())
     assert ["gap" in row for row in about["sites"]] == [True, False]
     assert "gap" in reports.write([reports.load(tmp_path / "out")], tmp_path / "page.html").read_text()

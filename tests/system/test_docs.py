@@ -12,7 +12,7 @@ import pytest
 
 from rookery.cli import main
 from rookery.federation.program import PROGRAMS
-from rookery.studies.build import assemble
+from rookery.studies.build import build
 from rookery.studies.description import read
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,9 +75,9 @@ def test_a_table_of_ones_own_as_the_five_minutes_have_it(tmp_path: Path, monkeyp
             for i in range(120)]
     Path("patients.csv").write_text("\n".join(["age,sex,hospital,patient,readmitted", *rows]))
     Path("ours.toml").write_text(found[1])
-    job = assemble(read("ours.toml"))
+    job = build(read("ours.toml"))
     assert job.fed.data.names == ("north", "south")
-    state = job.start()
+    state = job.initial_state()
     for _ in range(30):
-        state = job.config.algorithm.round(job.fed, state)
+        state = job.description.algorithm.round(job.fed, state)
     assert job.scores(state)["test accuracy"] > 0.8

@@ -41,7 +41,7 @@ class Algorithm(Program):
     def round(self, fed: Federation, s: Any) -> Any:
         raise NotImplementedError
 
-    def fits(self, fed: Federation, x: Tensor) -> Tensor:
+    def validate(self, fed: Federation, x: Tensor) -> Tensor:
         """Refuse a problem of another kind, and say what would fit; the starting point, checked and projected."""
         if fed.problem.statistics is not None and fed.setting.constants is None:
             raise AlgorithmError("the clients have to agree on constants of this problem first: write fed.problem.prepare(fed, x)")
@@ -78,14 +78,14 @@ _WORDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "tuple[int, ...]": ("a tuple with a whole number for each client", lambda v: isinstance(v, tuple))}
 
 
-def positive(**numbers: Any) -> None:
+def check_positive(**numbers: Any) -> None:
     """Check that the named hyper-parameters are positive numbers (schedules are taken on trust)."""
     for name, value in numbers.items():
         if isinstance(value, int | float) and not value > 0:
             raise AlgorithmError(f"{name} must be positive; got {value}")
 
 
-def share(**numbers: Any) -> None:
+def check_fraction(**numbers: Any) -> None:
     """Check that the named hyper-parameters lie in (0, 1]."""
     for name, value in numbers.items():
         if isinstance(value, int | float) and not 0 < value <= 1:
@@ -105,7 +105,7 @@ class LocalSteps(Algorithm):
         t: int
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch)
+        check_positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch)
 
     def init(self, fed: Federation, x: Tensor) -> Any:
-        return self.State(self.fits(fed, x), 0)
+        return self.State(self.validate(fed, x), 0)

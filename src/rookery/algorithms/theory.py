@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .base import positive
+from .base import check_positive
 
 
 def conditional_smoothness(S_f: float, L_f: float, S_g: float, L_g: float) -> float:
@@ -27,7 +27,7 @@ def fcsg(T: int, N: int, S_F: float) -> dict[str, Any]:
 
     T/q = (NT)^¾ exchanges. The inner batch is m = O(ε⁻²) for a gradient of norm ε, the outer ones O(1).
     """
-    positive(T=T, N=N, S_F=S_F)
+    check_positive(T=T, N=N, S_F=S_F)
     q = _whole((T / N**3) ** 0.25)
     return {"lr": min(math.sqrt(N / T), 1 / q) / (6 * S_F), "local_steps": q}
 
@@ -45,7 +45,7 @@ def acc_fcsg_m(T: int, N: int, S_F: float, b: int = 1) -> dict[str, Any]:
 
     T/q = (NT)^⅔ exchanges. The inner batch is m = O(ε⁻²).
     """
-    positive(T=T, N=N, S_F=S_F, b=b)
+    check_positive(T=T, N=N, S_F=S_F, b=b)
     q = _whole((T / N**2) ** (1 / 3))
     lr = min(N ** (2 / 3) / T ** (1 / 3), 1 / q) / (12 * S_F)
     return {"lr": lr, "local_steps": q, "outer": b, "first": max(b, _whole(T ** (1 / 3) / N ** (2 / 3))),
@@ -58,7 +58,7 @@ def feddro(T: int, K: int, B_g: float, L_f: float, b: int = 1) -> dict[str, Any]
 
     B_g bounds ∇g_k, L_f is the smoothness of f. The theorem holds from some T on, which keeps η below a bound; it is not checked here.
     """
-    positive(T=T, K=K, B_g=B_g, L_f=L_f, b=b)
+    check_positive(T=T, K=K, B_g=B_g, L_f=L_f, b=b)
     lr = math.sqrt(b * K / T)
     steps = T**0.25 / (b * K) ** 0.75
     return {"lr": lr, "beta": min(1.0, 4 * B_g**4 * L_f**2 * lr), "local_steps": max(1, math.floor(steps * (1 + 1e-12))), "batch": b}
@@ -68,7 +68,7 @@ def sgda(l: float, mu: float) -> dict[str, Any]:
     """SGDA on an l-smooth f that is mu-strongly concave in y: η_y = 1/l, η_x = 1/(κ²l), κ = l/mu. Lin, Jin, Jordan 2020, Theorem 4.5,
     with 1 for the constant that hides in η_x = Θ(1/(κ²l)).
     """
-    positive(l=l, mu=mu)
+    check_positive(l=l, mu=mu)
     return {"lr": mu**2 / l**3, "inner_lr": 1 / l}
 
 

@@ -63,7 +63,7 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
         label: Annotated[str, typer.Option("--label", help="what reports call it; default: the folder's name")] = "",
         track: Annotated[list[str] | None, typer.Option("--track", help="tensorboard or mlflow; needs the extra tracking")] = None) -> None:
     """Train as a file describes; history, checkpoints and predictions go to the run's folder."""
-    from ..studies.build import assemble
+    from ..studies.build import build
     from ..studies.description import read
     from ..training import tracking
     from ..training.files import held
@@ -80,7 +80,7 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
             if not resume:
                 refuse_taken(folder)
             trackers = [tracking.tracker(name, folder, file.stem) for name in track or ()]
-            job = assemble(config, folder)
+            job = build(config, folder)
             console.print(_about(job), markup=False)
             if (coming := job.forecast()) is not None:
                 console.print(_coming(coming), markup=False)
@@ -105,14 +105,14 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
                   f"or write a page about it: rookery report {shlex.quote(str(folder))}", markup=False, soft_wrap=True)
     if result.reason == "diverged":
         kept = f"; {folder / CHECKPOINT} holds the run as it was before" if (folder / CHECKPOINT).exists() else ""
-        complain(f"diverged: {result.trouble}{kept}")
+        complain(f"diverged: {result.failure}{kept}")
         raise typer.Exit(DIVERGED)
     if result.reason == "interrupted":
         raise typer.Exit(INTERRUPTED)
 
 
 def _about(job: Job) -> str:
-    config, sizes = job.config, job.fed.data.sizes
+    config, sizes = job.description, job.fed.data.sizes
     return (f"{config.algorithm.title} on {config.objective.name} of {config.data.source}: {len(sizes)} sites of "
             f"{sizes.min()}–{sizes.max()} rows, {job.model.size} parameters, engine {job.fed.engine.name}")
 
@@ -249,7 +249,7 @@ def _escaped(text: str) -> str:
 @app.command()
 def show(name: Annotated[str, typer.Argument(help="an algorithm, as `rookery list` prints it")]) -> None:
     """An algorithm's formula, paper, hyper-parameters, and what crosses the network in a round."""
-    from ..studies.communication import crossing
+    from ..studies.communication import communication
     from ..studies.description import algorithms, nearest
 
     known = algorithms()
@@ -264,7 +264,7 @@ def show(name: Annotated[str, typer.Argument(help="an algorithm, as `rookery lis
     for f in fields(found):  # type: ignore[arg-type]
         table.add_row(f.name, str(f.type), "needed" if f.default is MISSING else str(f.default))
     console.print(table)
-    algorithm, lines = crossing(found)
+    algorithm, lines = communication(found)
     steps = f", {algorithm.local_steps} local steps" if hasattr(algorithm, "local_steps") else ""
     table = Table("exchange", "down to each client", "up from each client", title=f"one round{steps}; d and d_y are the lengths of x and y")
     for number, (_, group) in enumerate(groupby(lines, key=lambda line: line.exchange), 1):
@@ -274,9 +274,9 @@ def show(name: Annotated[str, typer.Argument(help="an algorithm, as `rookery lis
 
 
 def _side(lines: list[Line], direction: str) -> str:
-    from ..studies.communication import letters
+    from ..studies.communication import as_formula
 
-    return ", ".join(f"{letters(line.floats)} ({line.what})" for line in lines if line.direction == direction) or "–"
+    return ", ".join(f"{as_formula(line.floats)} ({line.what})" for line in lines if line.direction == direction) or "–"
 
 
 @contextmanager

@@ -26,7 +26,7 @@ def column(values: Column, what: str = "labels") -> NDArray[Any]:
 
 
 def dirichlet(labels: Column, sites: int, alpha: float, seed: int = 0, least: int = 2) -> NDArray[np.str_]:
-    """The site of each row, with each class spread over the sites by a Dirichlet(alpha) draw: small alpha, unlike sites.
+    """The site of each row, with each class spread over the sites by a Dirichlet(alpha) draw: small alpha, heterogeneous sites.
 
     Drawn again until every site has at least `least` rows.
 

@@ -56,7 +56,7 @@ class Positives:
             # rows of a client are sorted by label in `order`: negatives first
             rows = self._rows(draw, draw.below(request.outer, np.where(positive > 0, positive, negative)) + negative * (positive > 0))
             inner, selection = self._inner(Draw(draw.data, draw.clients, draw.keys, 1, draw.steps), request.inner, positive, negative)
-        start = draw.column(draw.data.starts)
+        start = draw.column(draw.data.offsets)
         return selection | {name: torch.from_numpy(value) for name, value in {
             "rows": start + rows, "index": rows, "innerrows": (start + inner)[:, :, None], "innerindex": inner[:, :, None]}.items()}
 
@@ -77,7 +77,7 @@ class Positives:
         return rows, {"importance": torch.from_numpy(np.broadcast_to(weight, rows.shape)[:, :, None].astype(np.float32))}
 
     def _rows(self, draw: Draw, rank: NDArray[np.int64]) -> NDArray[np.int64]:
-        start = draw.column(draw.data.starts)
+        start = draw.column(draw.data.offsets)
         rows: NDArray[np.int64] = draw.data.groups(self.label).order[start + rank] - start
         return rows
 

@@ -33,7 +33,7 @@ class Request(NamedTuple):
 class Draw:
     """The randomness of draw number `position` in a client function, for some clients and some repetitions of it."""
 
-    def __init__(self, data: Data, clients: NDArray[np.int64], keys: rng.Words, position: int, steps: NDArray[np.int64],
+    def __init__(self, data: Data, clients: NDArray[np.int64], keys: rng.Keys, position: int, steps: NDArray[np.int64],
                  stream: Callable[[int, int], np.random.Generator] | None = None) -> None:
         self.data, self.clients, self.steps = data, clients, steps
         self.keys = rng.combine(keys, position)
@@ -94,7 +94,7 @@ class _Rows:
         if not draw.data.fields:
             raise DataError(f"{type(self).__name__} draws rows, and these clients are streams without rows: "
                             "give the problem sampling=Normal(...)")
-        start = draw.column(draw.data.starts)
+        start = draw.column(draw.data.offsets)
         rows = _everything(draw) if request.outer is None else self.rows(draw, request.outer)
         return {"rows": torch.from_numpy(start + rows), "index": torch.from_numpy(rows)}
 
@@ -148,7 +148,7 @@ class Stratified(_Rows):
         # rows of a client are sorted by label in `order`: negatives first
         rank = draw.below(size, np.where(np.arange(size) < self.positives, positive[:, None], negative[:, None])[:, None, :])
         rank[:, :, : self.positives] += negative[:, None, None]
-        start = draw.column(data.starts)
+        start = draw.column(data.offsets)
         rows: NDArray[np.int64] = groups.order[start + rank] - start
         return rows
 
@@ -177,7 +177,7 @@ class PerTask:
         bits[np.arange(widest) >= size[..., None]] = np.iinfo(np.uint64).max
         chosen = np.argsort(bits, axis=-1, kind="stable")[..., :need]
         rows = groups.order[groups.start[group][..., None] + chosen]
-        index = rows - data.starts[draw.clients][:, None, None, None]
+        index = rows - data.offsets[draw.clients][:, None, None, None]
         cut = {"inner": slice(0, inner), "": slice(inner, need)}
         return {f"{part}{kind}": torch.from_numpy(np.ascontiguousarray(what[..., where]))
                 for part, where in cut.items() for kind, what in (("rows", rows), ("index", index))}
@@ -204,7 +204,7 @@ class Stored:
         if self.inner not in draw.data.fields:
             raise DataError(f"there is no field {self.inner!r} with stored samples; the clients have {sorted(draw.data.fields)}")
         rows = _everything(draw) if request.outer is None else draw.below(request.outer, draw.column(draw.data.sizes))
-        selection = {"rows": torch.from_numpy(draw.column(draw.data.starts) + rows), "index": torch.from_numpy(rows)}
+        selection = {"rows": torch.from_numpy(draw.column(draw.data.offsets) + rows), "index": torch.from_numpy(rows)}
         if draw.data.fields[self.inner].dim() < 2:
             raise DataError(f"field {self.inner!r} holds several samples for each row, (rows, samples, …); it has a single number a row")
         stored = draw.data.fields[self.inner].shape[1]

@@ -106,8 +106,8 @@ def hold_out(data: Data, share: float, seed: int = 0, groups: str | None = None)
         raise DataError("every client has a single row, which it keeps for training; there is nothing to hold out: merge clients first")
     held = np.zeros(int(data.sizes.sum()), dtype=bool)
     number = np.clip(np.floor(share * data.sizes + 0.5).astype(np.int64), 1, None).clip(max=data.sizes - 1)
-    for k, (word, start, size) in enumerate(zip(data.words, data.starts, data.sizes, strict=True)):
-        r = np.random.default_rng([seed, int(word)])
+    for k, (key, start, size) in enumerate(zip(data.client_keys, data.offsets, data.sizes, strict=True)):
+        r = np.random.default_rng([seed, int(key)])
         if groups is None:
             held[start + r.permutation(size)[: number[k]]] = True
         else:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import DataError, EngineError
-from ..federation.rng import name_word
+from ..federation.rng import name_key
 from . import partition
 
 Fields = Mapping[str, Any]
@@ -129,7 +129,7 @@ class Data:
                     bool(torch.isfinite(field.sum())) or bool(torch.isfinite(field).all())):
                 row = int((~torch.isfinite(field.reshape(len(field), -1)).all(1)).nonzero()[0, 0])
                 raise DataError(f"field {name!r} of client {self.names[self.owner(row)]!r} holds a non-finite value "
-                                f"in row {row - int(self.starts[self.owner(row)])}; clean or impute it first")
+                                f"in row {row - int(self.offsets[self.owner(row)])}; clean or impute it first")
 
     @classmethod
     def from_parts(cls, parts: Mapping[str, Fields]) -> Data:
@@ -185,17 +185,17 @@ class Data:
         return cls({}, names, np.zeros(len(names), dtype=np.int64))
 
     @cached_property
-    def starts(self) -> NDArray[np.int64]:
+    def offsets(self) -> NDArray[np.int64]:
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
 
     @cached_property
-    def words(self) -> NDArray[np.uint64]:
-        """A 64-bit word per client, from its name."""
-        return np.asarray([name_word(name) for name in self.names], dtype=np.uint64)
+    def client_keys(self) -> NDArray[np.uint64]:
+        """A 64-bit key per client, from its name."""
+        return np.asarray([name_key(name) for name in self.names], dtype=np.uint64)
 
     def owner(self, row: int) -> int:
         """The client that holds a row of the store."""
-        return int(np.searchsorted(self.starts, row, side="right") - 1)
+        return int(np.searchsorted(self.offsets, row, side="right") - 1)
 
     def take(self, rows: Tensor) -> dict[str, Tensor]:
         """Every field at `rows` (any shape of row numbers; the field's own shape follows)."""
@@ -207,7 +207,7 @@ class Data:
 
     def views(self, client: int) -> dict[str, Tensor]:
         """One client's rows, not copied."""
-        a, n = int(self.starts[client]), int(self.sizes[client])
+        a, n = int(self.offsets[client]), int(self.sizes[client])
         return {name: field[a : a + n] for name, field in self.fields.items()}
 
     def part(self, client: int) -> Data:

@@ -16,8 +16,8 @@ LARGEST = 300_000  # parameters; above it, one set of weights per client streams
 class Auto(LocalEngine):
     """`reason` says why the engine in use was chosen."""
 
-    def start(self, setting: Setting) -> None:
-        super().start(setting)
+    def bind(self, setting: Setting) -> None:
+        super().bind(setting)
         self.refused: set[object] = set()
         self.loop = self._made(Loop(), setting)
         self.chosen: LocalEngine = self.loop
@@ -42,7 +42,7 @@ class Auto(LocalEngine):
 
     def _made(self, engine: LocalEngine, setting: Setting) -> LocalEngine:
         engine.store, engine.pools = self.store, self.pools
-        engine.start(setting)
+        engine.bind(setting)
         return engine
 
     def flush(self, flush: Flush, reducer: Reducer) -> None:

@@ -70,7 +70,7 @@ class LocalEngine:
 
     name = "local"
 
-    def start(self, setting: Setting) -> None:
+    def bind(self, setting: Setting) -> None:
         keep_large_blocks()
         self.setting = setting
         self.store: dict[int, tuple[Index, Sequence[Tensor] | Tensor]] = getattr(self, "store", {})

@@ -27,7 +27,7 @@ from .fusing import fuse
 Graph = Callable[..., tuple[Tensor, ...]]
 
 
-class Owner:
+class ProgramKey:
     """A program as a part of a key: by value where it can be hashed, else by identity."""
 
     def __init__(self, program: Any) -> None:
@@ -41,13 +41,13 @@ class Owner:
         return self.hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Owner) and type(self.program) is type(other.program) and bool(self.program == other.program)
+        return isinstance(other, ProgramKey) and type(self.program) is type(other.program) and bool(self.program == other.program)
 
 
 PLAIN = bool | int | float | str | None
 
 
-class Outside:
+class Guards:
     """What a problem's functions read from around them: a graph has it written into it, and is good for these values only.
 
     Seen are plain values, tensors, and lists, tuples and dicts of plain values; attributes of other objects are not.

@@ -29,7 +29,7 @@ from ..problems.base import Problem
 from . import fusing
 from .execute import results, run_one
 from .local import LocalEngine
-from .tracing import Graph, Outside, Owner, trace
+from .tracing import Graph, Guards, ProgramKey, trace
 
 
 @dataclass
@@ -64,10 +64,10 @@ class Vectorised(LocalEngine):
 
     name = "vectorised"
 
-    def start(self, setting: Setting) -> None:
-        super().start(setting)
+    def bind(self, setting: Setting) -> None:
+        super().bind(setting)
         self.plans = _PLANS.setdefault(setting.problem, {})
-        self.outside = Outside(setting.problem)
+        self.guards = Guards(setting.problem)
         self.forms = tuple((name, tuple(field.shape[1:]), field.dtype) for name, field in setting.data.fields.items())
         for blocked, why in ((setting.problem.random, "its losses use torch's generator (dropout or augmentation)"),
                              (setting.precision is not None, "precision= wraps oracles in autocast")):
@@ -156,8 +156,8 @@ class Vectorised(LocalEngine):
         owner = op.fn.__self__  # type: ignore[attr-defined]
         forms = [(tuple(a.shape[1:]), a.dtype) if isinstance(a, Tensor) else None if isinstance(a, float) else (type(a), a)
                  for a in arguments]
-        key = (op.fn.__func__, "problem" if isinstance(owner, Problem) else Owner(owner),  # type: ignore[attr-defined]
-               self.forms, self.setting.min_batch, self.outside.values(), *forms)
+        key = (op.fn.__func__, "problem" if isinstance(owner, Problem) else ProgramKey(owner),  # type: ignore[attr-defined]
+               self.forms, self.setting.min_batch, self.guards.values(), *forms)
         if key not in self.plans:
             shown, _, client = run_one(self.setting, op, int(flush.cohort[0]), 1, self._first(op, arguments))
             rows = max(1, int(self.setting.data.sizes[flush.cohort[0]]))

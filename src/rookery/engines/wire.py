@@ -33,7 +33,7 @@ class Wire:
         self.sites: list[Site] = []
         self.frame_bytes = 0
 
-    def start(self, setting: Setting) -> None:
+    def bind(self, setting: Setting) -> None:
         if not self.sites:
             if self.folder is not None:
                 self.folder.mkdir(parents=True, exist_ok=True)

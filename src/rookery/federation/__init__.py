@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from .epochs import Epochs
     from .federation import Cohort, Federation
     from .ledger import Ledger
-    from .placed import Clients
+    from .placed import Placed
     from .program import Program, Schedule, value_at
 
-__all__ = ["Clients", "Cohort", "Engine", "Epochs", "Federation", "Ledger", "Program", "Schedule", "value_at"]
+__all__ = ["Cohort", "Engine", "Epochs", "Federation", "Ledger", "Placed", "Program", "Schedule", "value_at"]
 
 __getattr__, __dir__ = lazy(__name__, {
-    "engine": ["Engine"], "epochs": ["Epochs"], "federation": ["Cohort", "Federation"], "ledger": ["Ledger"], "placed": ["Clients"],
+    "engine": ["Engine"], "epochs": ["Epochs"], "federation": ["Cohort", "Federation"], "ledger": ["Ledger"], "placed": ["Placed"],
     "program": ["Program", "Schedule", "value_at"]})

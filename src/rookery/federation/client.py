@@ -33,7 +33,7 @@ class Setting:
     constants: Tensor | None = None  # the sum that finished the problem in `prepare`
     min_batch: int = 1  # no batch may have fewer samples
     checked: set[str] = field(default_factory=set)  # hand-written oracles already compared with autodiff
-    words: dict[str, rng.Words] = field(default_factory=dict, init=False)  # by phase, those of all clients without the call
+    phase_keys: dict[str, rng.Keys] = field(default_factory=dict, init=False)  # by phase, those of all clients without the call
 
     def __post_init__(self) -> None:
         if not isinstance(self.seed, int | np.integer) or isinstance(self.seed, bool):
@@ -41,11 +41,11 @@ class Setting:
         if self.precision is not None and not (isinstance(self.precision, torch.dtype) and self.precision.is_floating_point):
             raise AlgorithmError(f"precision is a floating dtype of torch, such as torch.bfloat16; got {self.precision!r}")
 
-    def keys(self, clients: np.ndarray, phase: str, call: int) -> rng.Words:
-        """The random words of one call at these clients."""
-        if phase not in self.words:
-            self.words[phase] = rng.combine(self.data.words, self.seed, rng.name_word(phase))
-        return rng.combine(self.words[phase][clients], call)
+    def keys(self, clients: np.ndarray, phase: str, call: int) -> rng.Keys:
+        """The random keys of one call at these clients."""
+        if phase not in self.phase_keys:
+            self.phase_keys[phase] = rng.combine(self.data.client_keys, self.seed, rng.name_key(phase))
+        return rng.combine(self.phase_keys[phase][clients], call)
 
     def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
         return nullcontext() if self.precision is None else torch.autocast(device.type, dtype=self.precision)

@@ -18,7 +18,7 @@ class Engine(Protocol):
 
     name: str
 
-    def start(self, setting: Setting) -> None: ...
+    def bind(self, setting: Setting) -> None: ...
 
     def flush(self, flush: Flush, reducer: Reducer) -> None:
         """Run the operations and hand uploads to the reducer. If it fails, nothing the engine holds has changed."""

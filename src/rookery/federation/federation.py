@@ -23,8 +23,8 @@ from .engine import Engine, choose
 from .epochs import Epochs
 from .ledger import PHASES, Ledger
 from .operations import Index, Map, Put, Take
-from .pending import Tape
-from .placed import Clients
+from .pending import PendingOps
+from .placed import Placed
 from .program import check_client_function, outputs
 from .reducer import Reducer
 
@@ -72,9 +72,9 @@ class Cohort:
 
     def broadcast(self, *values: Tensor) -> Any:
         """Server → clients. One handle per tensor; it costs when it is first used, and only at clients that lack it."""
-        return _single([self.fed.tape.place(self, value) for value in values])
+        return _single([self.fed.pending.place(self, value) for value in values])
 
-    def map(self, fn: Callable[..., Any], *placed: Any, times: int | Index = 1, like: Clients | None = None) -> Any:
+    def map(self, fn: Callable[..., Any], *placed: Any, times: int | Index = 1, like: Placed | None = None) -> Any:
         """Run `fn(client, *values)` at each client; nothing crosses the network, and nothing runs before a mean asks for it.
 
         placed: values at the clients, numbers, or an array with one number per client
@@ -84,7 +84,7 @@ class Cohort:
         check_client_function(fn)
         fed = self.fed
         count, several = outputs(fn.__func__)  # type: ignore[attr-defined]
-        arguments = tuple(fed.tape.argument(self, fn, a) for a in placed)
+        arguments = tuple(fed.pending.argument(self, fn, a) for a in placed)
         if isinstance(times, np.integer):
             times = int(times)
         if isinstance(times, np.ndarray) and times.shape != (self.size,):
@@ -98,37 +98,37 @@ class Cohort:
             if like.call is None:
                 raise PlacementError("like= takes a value made by map; this one was broadcast or taken")
             call, phase = like.call.call, like.call.phase
-        out = tuple(fed.tape.number() for _ in range(count))
+        out = tuple(fed.pending.number() for _ in range(count))
         op = Map(fn, arguments, out, times, phase, call, None if like is None else like.call)
-        fed.tape.pending.append((self, op))
-        handles = [Clients(self, id, op) for id in out]
+        fed.pending.queue.append((self, op))
+        handles = [Placed(self, id, op) for id in out]
         return tuple(handles) if several else handles[0]
 
-    def mean(self, *values: Clients) -> Any:
+    def mean(self, *values: Placed) -> Any:
         """Clients → server: the weighted mean. One exchange, however many values; they leave the clients."""
         if not self.fed.weights[self.index].sum() > 0:
-            self.fed.tape.abandon(self)
+            self.fed.pending.abandon(self)
             raise WeightError(f"the weights of this cohort of {self.size} add up to 0; a mean needs at least one positive weight")
         return self.fed._bring(self, values, self.mean_weights, floating=True)
 
-    def sum(self, *values: Clients) -> Any:
+    def sum(self, *values: Placed) -> Any:
         """Clients → server: the plain sum."""
         return self.fed._bring(self, values, np.ones(self.size), floating=False)
 
-    def take(self, state: Clients, default: Clients) -> Clients:
+    def take(self, state: Placed, default: Placed) -> Placed:
         """A value of another cohort, or of the population, at this cohort's clients; `default` at those that have none."""
         fed = self.fed
         if state.cohort is self and not state.pool:
             return state
-        fed.tape.usable(state)
-        if state.id in fed.tape.values:
+        fed.pending.usable(state)
+        if state.id in fed.pending.values:
             raise PlacementError("take moves what clients made themselves; this value is the server's: broadcast it to the cohort")
         if default.cohort is not self:
             raise PlacementError("the default of take must be placed at the same cohort: write S.take(state, S.broadcast(value))")
-        fed.tape.settle(state)
-        op = Take(state.id, default.id, (fed.tape.number(),))
-        fed.tape.pending.append((self, op))
-        return Clients(self, op.out[0])
+        fed.pending.settle(state)
+        op = Take(state.id, default.id, (fed.pending.number(),))
+        fed.pending.queue.append((self, op))
+        return Placed(self, op.out[0])
 
     def steps(self, local_steps: int | Epochs | tuple[int, ...], batch: int | None, name: str = "local_steps") -> int | Index:
         """Local work as a number of steps (for `map(times=…)`): per client where it is given in epochs, or as one number each."""
@@ -150,7 +150,7 @@ class Federation(Cohort):
     """All clients, their data, what is minimised over them, and the engine that runs them.
 
     weights:      "equal", "samples", or one number per client; the same in every mean, renormalised in a cohort
-    participate:  how many clients `cohort()` draws; all of them by default
+    clients_per_round:  how many clients `cohort()` draws; all of them by default
     cohorts:      "uniform", every client as likely as every other, and the mean weighted; or "weighted", a client as often as its weight
                   says, and the mean plain
     engine:       "auto", "loop", "vectorised", "wire", or an engine object
@@ -159,34 +159,34 @@ class Federation(Cohort):
 
     With unequal weights the mean over a uniform cohort is Σ p_k v_k/Σ p_k, a ratio: its expectation is not the mean over all clients, by an
     amount that vanishes as cohorts grow. `cohorts="weighted"` has no such bias: systematic sampling takes client k with probability exactly
-    participate·p_k, which must not exceed 1.
+    clients_per_round·p_k, which must not exceed 1.
     """
 
     def __init__(self, problem: Problem, data: Data, *, engine: str | Engine = "auto", seed: int = 0,
-                 weights: str | Sequence[float] = "equal", participate: int | None = None, cohorts: str = "uniform",
+                 weights: str | Sequence[float] = "equal", clients_per_round: int | None = None, cohorts: str = "uniform",
                  device: str | torch.device = "cpu", precision: torch.dtype | None = None, min_batch: int = 1) -> None:
         if not isinstance(problem, Problem) or not isinstance(data, Data):
             raise AlgorithmError(f"write Federation(problem, data), with a problem and Data; got {type(problem).__name__} and "
                                  f"{type(data).__name__}")
         self.data = data.to(device)
         super().__init__(self, np.arange(len(data.names)))
-        if participate is not None and not 1 <= participate <= self.population:
-            raise AlgorithmError(f"participate must lie between 1 and the number of clients, {self.population}; got {participate}")
-        self.participate = participate
+        if clients_per_round is not None and not 1 <= clients_per_round <= self.population:
+            raise AlgorithmError(f"clients_per_round lies between 1 and the number of clients, {self.population}; got {clients_per_round}")
+        self.clients_per_round = clients_per_round
         self.weights = _weights(weights, self.data)
         if cohorts not in ("uniform", "weighted"):
             raise AlgorithmError(f'cohorts are "uniform" or "weighted"; got {cohorts!r}')
         self.cohorts = cohorts
-        if cohorts == "weighted" and participate is not None:
-            self._inclusion(participate)
+        if cohorts == "weighted" and clients_per_round is not None:
+            self._inclusion(clients_per_round)
         self.ledger = Ledger()
         if not 0 <= seed < 2**63:
             raise AlgorithmError(f"a seed lies between 0 and 2**63 - 1; got {seed}")
         self.setting = Setting(problem, self.data, seed, precision, min_batch=min_batch)
-        self.tape = Tape(self.ledger)
+        self.pending = PendingOps(self.ledger)
         self.counters = dict.fromkeys((*PHASES, *(f"server:{p}" for p in PHASES)), 0)
         self.engine = choose(engine)
-        self.engine.start(self.setting)
+        self.engine.bind(self.setting)
 
     @property
     def problem(self) -> Problem:
@@ -198,39 +198,39 @@ class Federation(Cohort):
 
     def use(self, problem: Problem, constants: Tensor | None = None) -> None:
         """Go on with another problem over the same data (`prepare` does, with the constants that finished it)."""
-        self.tape.finish()
+        self.pending.finish()
         if constants is not None:
             with self.phase("setup"):
                 self.ledger.cross("down", "finish", constants.numel(), constants.nbytes, self.size)
         self.setting = replace(self.setting, problem=problem, constants=constants, checked=set())
-        self.engine.start(self.setting)
+        self.engine.bind(self.setting)
 
     def cohort(self, size: int | None = None) -> Cohort:
-        """The clients of this round: `size` of them without replacement (default: `participate`), or all."""
-        size = size if size is not None else self.participate
+        """The clients of this round: `size` of them without replacement (default: `clients_per_round`), or all."""
+        size = size if size is not None else self.clients_per_round
         if size is None or size == self.population:
             return self
         able = len(self._canonical)
         if not 1 <= size <= able:
             raise AlgorithmError(f"a cohort has between 1 and {able} clients (those with a positive weight); {size} were asked for")
-        stream, even = rng.normal_stream(self._server_word()), self.cohorts == "weighted"
+        stream, even = rng.normal_stream(self._server_key()), self.cohorts == "weighted"
         chosen = rng.systematic(self._inclusion(size), size, stream) if even else stream.choice(able, size, replace=False, shuffle=False)
         return Cohort(self, np.sort(self._canonical[chosen]), even)
 
-    def put(self, state: Clients | None, cohort: Cohort, new: Clients) -> Clients:
+    def put(self, state: Placed | None, cohort: Cohort, new: Placed) -> Placed:
         """Write a cohort's values into the population's state (None: an empty one). The old handle is spent."""
-        self.tape.usable(new)
+        self.pending.usable(new)
         if new.cohort is not cohort:
             raise PlacementError("put writes the values of the cohort it names; these live at another one")
         if state is None:
-            handle = Clients(self, self.tape.number(), pool=True)
-            self.tape.pending.append((cohort, Put(handle.id, new.id, lambda: None)))
+            handle = Placed(self, self.pending.number(), pool=True)
+            self.pending.queue.append((cohort, Put(handle.id, new.id, lambda: None)))
             return handle
-        return self.tape.put(state, cohort, new, self)
+        return self.pending.put(state, cohort, new, self)
 
     def integer(self, bound: int) -> int:
         """A random integer in [0, bound) at the server, from the same seed."""
-        return int(rng.below(rng.words(self._server_word()), bound)[0])
+        return int(rng.below(rng.as_keys(self._server_key()), bound)[0])
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -239,7 +239,7 @@ class Federation(Cohort):
             yield
 
     @contextmanager
-    def rehearsal(self) -> Iterator[None]:
+    def replay(self) -> Iterator[None]:
         """Inside, training is played ahead: with the samples that the coming calls will draw, and booked under the phase `output`."""
         before = dict(self.counters)
         try:
@@ -259,8 +259,8 @@ class Federation(Cohort):
 
     @cached_property
     def _canonical(self) -> Index:
-        """Clients of positive weight in the order of their names' words: a cohort does not depend on the order they were given in."""
-        order = np.argsort(self.data.words, kind="stable")
+        """Clients of positive weight in the order of their names' keys: a cohort does not depend on the order they were given in."""
+        order = np.argsort(self.data.client_keys, kind="stable")
         return order[self.weights[order] > 0]
 
     def _inclusion(self, size: int) -> Floats:
@@ -278,23 +278,23 @@ class Federation(Cohort):
         self.counters[self.ledger.current] += 1
         return self.counters[self.ledger.current]
 
-    def _server_word(self) -> int:
+    def _server_key(self) -> int:
         self.counters[f"server:{self.ledger.current}"] += 1
-        return int(rng.combine(rng.words(rng.name_word("server")), self.setting.seed, rng.name_word(self.ledger.current),
+        return int(rng.combine(rng.as_keys(rng.name_key("server")), self.setting.seed, rng.name_key(self.ledger.current),
                                self.counters[f"server:{self.ledger.current}"])[0])
 
-    def _bring(self, cohort: Cohort, values: tuple[Clients, ...], weights: np.ndarray, floating: bool) -> Any:
+    def _bring(self, cohort: Cohort, values: tuple[Placed, ...], weights: np.ndarray, floating: bool) -> Any:
         if not values:
             raise PlacementError("mean and sum need at least one value at the clients")
         for value in values:
-            if not isinstance(value, Clients):
+            if not isinstance(value, Placed):
                 raise PlacementError(f"mean and sum take values at the clients; got {type(value).__name__}, which is at the server already")
-            self.tape.usable(value)
+            self.pending.usable(value)
             if value.cohort is not cohort:
                 raise PlacementError("a mean is taken over the cohort its values live at; use that cohort's mean")
         makers = ["" if value.call is None else value.call.fn.__name__ for value in values]
         reducer = Reducer(cohort.names, weights, floating)
-        self.tape.run(cohort, list(values), reducer)
+        self.pending.run(cohort, list(values), reducer)
         for made, total in zip(makers, reducer.sums, strict=True):
             self.ledger.cross("up", made, total.numel(), total.nbytes, cohort.size)
         self.ledger.book(exchanges=1)

@@ -12,7 +12,7 @@ from ..errors import AlgorithmError
 from . import rng
 
 Kind = Literal["normal", "uniform"]
-WORD = rng.name_word("noise")  # keeps noise apart from the samples of the same call
+NOISE_KEY = rng.name_key("noise")  # keeps noise apart from the samples of the same call
 BLOCK = 2**20  # numbers made at once
 
 
@@ -31,9 +31,9 @@ class Noise(NamedTuple):
             raise AlgorithmError(f'c.noise(like, kind) takes a floating-point tensor and "normal" or "uniform"; got {what} and {kind!r}')
         return cls(tuple(value.shape), value.dtype, value.device, kind)
 
-    def numbers(self, keys: rng.Words, position: int, step: int) -> Tensor:
+    def numbers(self, keys: rng.Keys, position: int, step: int) -> Tensor:
         """(clients, *shape): noise number `position` of repetition `step` in the call that these keys stand for."""
-        keys, count = rng.combine(keys, WORD, position, step), math.prod(self.shape)
+        keys, count = rng.combine(keys, NOISE_KEY, position, step), math.prod(self.shape)
         out = torch.empty(len(keys), count, dtype=self.dtype)
         most = max(1, BLOCK // max(1, count))
         for first in range(0, len(keys), most):

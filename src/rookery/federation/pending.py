@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import PlacementError
 from .ledger import Ledger
 from .operations import Flush, Index, Map, Op, PerClient, Put, Ref
-from .placed import Clients
+from .placed import Placed
 from .reducer import Reducer
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LOST = "was lost with an exchange that failed; go on from the state before it"
 
 
-class Tape:
+class PendingOps:
     """Records operations and flushes them to the engine.
 
     A value at the clients is kept as long as a Python name holds its handle; what nobody will read is never computed.
@@ -32,31 +32,31 @@ class Tape:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.alive: set[int] = set()
-        self.handles: WeakSet[Clients] = WeakSet()
+        self.handles: WeakSet[Placed] = WeakSet()
         self.values: dict[int, Tensor] = {}  # broadcast by the server
         self.delivered: dict[int, Index] = {}  # who holds them
         self.stored: set[int] = set()  # what the engine holds
-        self.pending: list[tuple[Cohort, Op]] = []
+        self.queue: list[tuple[Cohort, Op]] = []
         self.numbers = 0
 
     def number(self) -> int:
         self.numbers += 1
         return self.numbers
 
-    def place(self, cohort: Cohort, value: Tensor) -> Clients:
+    def place(self, cohort: Cohort, value: Tensor) -> Placed:
         if not isinstance(value, Tensor):
-            what = "a value already at the clients" if isinstance(value, Clients) else type(value).__name__
+            what = "a value already at the clients" if isinstance(value, Placed) else type(value).__name__
             raise PlacementError(f"broadcast takes tensors at the server; got {what}")
-        handle = Clients(cohort, self.number())
+        handle = Placed(cohort, self.number())
         self.values[handle.id] = value.detach().clone()  # what the server does with its tensor later is its own affair
         return handle
 
-    def usable(self, value: Clients) -> None:
+    def usable(self, value: Placed) -> None:
         if value.spent:
             raise PlacementError(f"this value {value.spent}; to keep a copy at the clients, return it twice from the client function")
 
     def argument(self, cohort: Cohort, fn: Callable[..., Any], value: Any) -> Any:
-        if isinstance(value, Clients):
+        if isinstance(value, Placed):
             self.usable(value)
             if value.cohort is not cohort and not (value.id in self.values and value.cohort is cohort.fed):
                 raise PlacementError(f"{fn.__qualname__} runs at another cohort than this value lives at; "
@@ -71,7 +71,7 @@ class Tape:
                                      f"got shape {value.shape}")
             return PerClient(np.ascontiguousarray(value))
         if isinstance(value, tuple | list):
-            if any(isinstance(v, Clients | np.ndarray) for v in value):
+            if any(isinstance(v, Placed | np.ndarray) for v in value):
                 raise PlacementError(f"{fn.__qualname__} was given values at the clients inside a tuple; pass them one by one")
             return tuple(self.argument(cohort, fn, v) for v in value)
         if isinstance(value, float) and not math.isfinite(value):
@@ -80,41 +80,41 @@ class Tape:
             raise PlacementError(f"{fn.__qualname__} takes values at the clients, numbers and texts; got {type(value).__name__}")
         return value
 
-    def put(self, state: Clients, cohort: Cohort, new: Clients, everyone: Cohort) -> Clients:
+    def put(self, state: Placed, cohort: Cohort, new: Placed, everyone: Cohort) -> Placed:
         """Record a write into population state. The old handle is spent, unless the exchange fails."""
         self.usable(state)
         if not state.pool:
             raise PlacementError("put writes into population state, made by put(None, cohort, value)")
         pool = state.id
-        for where, op in list(self.pending):  # what other cohorts still have to read from it or write into it comes first
+        for where, op in list(self.queue):  # what other cohorts still have to read from it or write into it comes first
             if where is not cohort and pool in (op.pool if isinstance(op, Put) else None, *op.reads):
                 self.run(where, [], None)
-        handle = Clients(everyone, pool, pool=True)
+        handle = Placed(everyone, pool, pool=True)
 
         def undo() -> None:
             state.id, state.spent = pool, None
             handle.id, handle.spent = -1, LOST
 
         state.id, state.spent = -1, "was replaced by put, which returned the new handle"  # its end must not free the pool
-        self.pending.append((cohort, Put(pool, new.id, undo)))
+        self.queue.append((cohort, Put(pool, new.id, undo)))
         return handle
 
-    def settle(self, state: Clients) -> None:
+    def settle(self, state: Placed) -> None:
         """Run what still has to write `state`, without an upload."""
-        for cohort, op in list(self.pending):
+        for cohort, op in list(self.queue):
             if state.id in op.out or (isinstance(op, Put) and op.pool == state.id):
                 self.run(cohort, [], None)
 
     def finish(self) -> None:
-        while self.pending:
-            self.run(self.pending[0][0], [], None)
+        while self.queue:
+            self.run(self.queue[0][0], [], None)
 
-    def run(self, cohort: Cohort, wants: list[Clients], reducer: Reducer | None) -> None:
+    def run(self, cohort: Cohort, wants: list[Placed], reducer: Reducer | None) -> None:
         """Flush a cohort's pending operations: what nobody will read is dropped, the rest runs once."""
         needed = {v.id for v in wants} | self.alive
         ops: list[Op] = []
         rest: list[tuple[Cohort, Op]] = []
-        for where, op in reversed(self.pending):
+        for where, op in reversed(self.queue):
             if isinstance(op, Put) or needed.intersection(op.out):
                 needed.update(op.reads)
                 if where is cohort:
@@ -137,7 +137,7 @@ class Tape:
         for v in wants:
             v.spent = "was averaged, and left the clients with that"
             self.alive.discard(v.id)
-        self.pending = rest
+        self.queue = rest
         self.stored = (self.stored | made | set(values)) & later
         for id, who in news.items():
             self.delivered[id] = np.union1d(self.delivered[id], cohort.index[who]) if id in self.delivered else cohort.index
@@ -152,8 +152,8 @@ class Tape:
 
     def abandon(self, cohort: Cohort) -> None:
         """Roll back what is pending at a cohort whose exchange cannot even begin."""
-        mine = [op for where, op in self.pending if where is cohort]
-        self.roll_back(cohort, mine, [(where, op) for where, op in self.pending if where is not cohort])
+        mine = [op for where, op in self.queue if where is cohort]
+        self.roll_back(cohort, mine, [(where, op) for where, op in self.queue if where is not cohort])
 
     def roll_back(self, cohort: Cohort, ops: list[Op], rest: list[tuple[Cohort, Op]]) -> None:
         """After a failed exchange: what it would have made is lost, what was there before is as it was."""
@@ -165,7 +165,7 @@ class Tape:
             if handle.id in made:
                 handle.spent = LOST
                 self.alive.discard(handle.id)
-        self.pending = rest
+        self.queue = rest
 
     def newcomers(self, id: int, cohort: Cohort) -> Index:
         """Positions in the cohort that do not hold a broadcast value yet."""

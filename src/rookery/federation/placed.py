@@ -12,23 +12,23 @@ if TYPE_CHECKING:
 
 
 
-class Clients:
+class Placed:
     """A value that lives at the clients: no arithmetic, no reading. `map` works on it, `mean` brings it to the server."""
 
-    __slots__ = ("__weakref__", "_tape", "call", "cohort", "id", "pool", "spent")
+    __slots__ = ("__weakref__", "_pending", "call", "cohort", "id", "pool", "spent")
 
     def __init__(self, cohort: Cohort, id: int, call: Map | None = None, pool: bool = False) -> None:
         self.cohort, self.id, self.call, self.pool = cohort, id, call, pool
         self.spent: str | None = None
-        self._tape = cohort.fed.tape
-        self._tape.alive.add(id)
-        self._tape.handles.add(self)
+        self._pending = cohort.fed.pending
+        self._pending.alive.add(id)
+        self._pending.handles.add(self)
 
     def __del__(self) -> None:
-        self._tape.alive.discard(self.id)
+        self._pending.alive.discard(self.id)
 
     def __repr__(self) -> str:
-        return f"Clients({self.cohort.size} values at the clients)"
+        return f"Placed({self.cohort.size} values at the clients)"
 
     def _refuse(self: object, /, *_: object, **__: object) -> NoReturn:
         raise PlacementError("a value at the clients cannot be used at the server or mixed with a server value: compute with it inside "

@@ -12,19 +12,19 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-Words = NDArray[np.uint64]
+Keys = NDArray[np.uint64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _A, _B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31, _S32 = (np.uint64(n) for n in (30, 27, 31, 32))
 
 
-def words(values: object) -> Words:
-    """`values` as an array of 64-bit words (at least one-dimensional, so that arithmetic wraps silently)."""
+def as_keys(values: object) -> Keys:
+    """`values` as an array of 64-bit keys (at least one-dimensional, so that arithmetic wraps silently)."""
     return np.atleast_1d(np.asarray(values, dtype=np.uint64))
 
 
-def splitmix64(state: Words) -> Words:
+def splitmix64(state: Keys) -> Keys:
     """The finaliser of splitmix64 (Steele, Lea and Flood, 2014), as a hash of 64-bit words."""
     z = state + _GOLDEN
     z = (z ^ (z >> _S30)) * _A
@@ -32,49 +32,49 @@ def splitmix64(state: Words) -> Words:
     return z ^ (z >> _S31)
 
 
-def combine(key: Words, *parts: object) -> Words:
+def combine(key: Keys, *parts: object) -> Keys:
     """Hash `parts` into `key`, one after the other; shapes broadcast."""
     for part in parts:
-        key = splitmix64(key ^ splitmix64(words(part)))
+        key = splitmix64(key ^ splitmix64(as_keys(part)))
     return key
 
 
-def counting(count: int) -> Words:
-    """0, 1, …, count − 1 as words."""
+def counting(count: int) -> Keys:
+    """0, 1, …, count − 1 as keys."""
     return np.arange(count, dtype=np.uint64)
 
 
-def name_word(name: str) -> int:
-    """A 64-bit word for a client's name: its stream follows the name, not its place in a list."""
+def name_key(name: str) -> int:
+    """A 64-bit key for a client's name: its stream follows the name, not its place in a list."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
-def below(bits: Words, bound: object) -> NDArray[np.int64]:
-    """Integers in [0, bound) from hashed words, for bounds below 2**32 (bias below bound / 2**32)."""
-    return (((bits >> _S32) * words(bound)) >> _S32).astype(np.int64)
+def below(bits: Keys, bound: object) -> NDArray[np.int64]:
+    """Integers in [0, bound) from hashed keys, for bounds below 2**32 (bias below bound / 2**32)."""
+    return (((bits >> _S32) * as_keys(bound)) >> _S32).astype(np.int64)
 
 
-def uniform_index(keys: Words, draws: Sequence[int] | NDArray[np.int64], size: int, bound: object) -> NDArray[np.int64]:
+def uniform_index(keys: Keys, draws: Sequence[int] | NDArray[np.int64], size: int, bound: object) -> NDArray[np.int64]:
     """`(clients, draws, size)` integers below each client's `bound`.
 
-    >>> uniform_index(words([1, 2]), [0], 3, [[[10]], [[10]]]).shape
+    >>> uniform_index(as_keys([1, 2]), [0], 3, [[[10]], [[10]]]).shape
     (2, 1, 3)
     """
     base = combine(keys[:, None, None], np.asarray(draws, dtype=np.uint64)[None, :, None])
     return below(splitmix64(base + counting(size)), bound)
 
 
-def uniform(keys: Words, size: int) -> NDArray[np.float64]:
+def uniform(keys: Keys, size: int) -> NDArray[np.float64]:
     """`(keys, size)` numbers strictly between 0 and 1, multiples of 2**-53.
 
-    >>> float(abs(uniform(words([7]), 100_000).mean() - 0.5)) < 0.005
+    >>> float(abs(uniform(as_keys([7]), 100_000).mean() - 0.5)) < 0.005
     True
     """
-    bits: Words = splitmix64(combine(keys)[:, None] + counting(size)) >> np.uint64(12)
+    bits: Keys = splitmix64(combine(keys)[:, None] + counting(size)) >> np.uint64(12)
     return (bits.astype(np.float64) + 0.5) * 2.0**-52
 
 
-def permuted_index(key: Words, count: int) -> NDArray[np.int64]:
+def permuted_index(key: Keys, count: int) -> NDArray[np.int64]:
     """A permutation of `range(count)` for each key: rows ranked by their hash. Shape `(keys, count)`."""
     return np.argsort(splitmix64(combine(key)[:, None] + counting(count)), axis=1, kind="stable")
 

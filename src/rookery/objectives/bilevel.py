@@ -28,7 +28,7 @@ from .supervised import class_losses, scores, weight_of
 Loss = Callable[[Tensor, Tensor, Batch], Tensor]
 
 
-class _Kinds(Batch):
+class TrainValBatch(Batch):
     """A draw that knows its rows' kinds: the first `front` rows are validation rows, or, in a full batch (None), some are."""
 
     __slots__ = ("_fewest", "front")
@@ -38,11 +38,11 @@ class _Kinds(Batch):
         self.front, self._fewest = front, fewest  # no loss is a mean of fewer rows
 
     def rebuild(self, leaves: list[Tensor]) -> Batch:
-        return _Kinds(super().rebuild(leaves), self.front, self._fewest)
+        return TrainValBatch(super().rebuild(leaves), self.front, self._fewest)
 
 
 @dataclass(frozen=True)
-class _Apart(Stratified):
+class TrainValSampler(Stratified):
     """Batches with both kinds of rows, the validation rows first; full batches as they are."""
 
     label: str = "validation"
@@ -61,12 +61,12 @@ class _Apart(Stratified):
     def fetch(self, data: Data, selection: Selection) -> Batch:
         batch = super().fetch(data, selection)
         if "sorted" in selection:
-            return _Kinds(batch, self.positives, min(self.positives, selection["rows"].shape[-1] - self.positives))
+            return TrainValBatch(batch, self.positives, min(self.positives, selection["rows"].shape[-1] - self.positives))
         kind = (batch.validation > 0).long().sum(-1)
-        return _Kinds(batch, None, int(torch.minimum(kind, batch.validation.shape[-1] - kind).min()))
+        return TrainValBatch(batch, None, int(torch.minimum(kind, batch.validation.shape[-1] - kind).min()))
 
     def whole(self, fields: dict[str, Tensor]) -> Batch:
-        return _Kinds(super().whole(fields), None, _both_kinds(fields, "it"))
+        return TrainValBatch(super().whole(fields), None, _both_kinds(fields, "it"))
 
 
 def _both_kinds(fields: dict[str, Tensor], who: str) -> int:
@@ -87,9 +87,9 @@ def _both_kinds(fields: dict[str, Tensor], who: str) -> int:
 def _bilevel(f: Loss, g: Loss, sampling: Sampler | None = None, **options: Any) -> Bilevel:
     """A problem whose f sees validation rows and whose g sees training rows, as far as a draw has them apart."""
     if sampling is None:
-        sampling = _Apart()
+        sampling = TrainValSampler()
     elif isinstance(sampling, Stratified) and sampling.label == "validation":
-        sampling = _Apart("validation", sampling.positives)
+        sampling = TrainValSampler("validation", sampling.positives)
     else:
         raise ProblemError(f'a bilevel objective draws its kinds of rows apart: write sampling=Stratified("validation", n); got {sampling}')
     return Bilevel(lambda x, y, b: f(x, y, _rows(b, True)), lambda x, y, b: g(x, y, _rows(b, False)), sampling=sampling, **options)
@@ -97,7 +97,7 @@ def _bilevel(f: Loss, g: Loss, sampling: Sampler | None = None, **options: Any) 
 
 def _rows(b: Batch, validation: bool) -> Batch:
     """The rows of one kind, where a draw has them apart; else all rows, and the means weigh them by kind."""
-    if not isinstance(b, _Kinds) or b.front is None:
+    if not isinstance(b, TrainValBatch) or b.front is None:
         return b
     mine = slice(None, b.front) if validation else slice(b.front, None)
     return Batch({name: field[mine] for name, field in b.fields.items()}, None if b.index is None else b.index[mine], None, b.key)

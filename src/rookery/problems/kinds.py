@@ -84,12 +84,12 @@ class Compositional(Problem):
 
     `shared=True`: g = mean_k E g_k(x; ζ) and f(z) is known to all. `shared=False`: mean_k f_k(g_k(x)), with f(z, batch).
     g(x, batch) → (d_g,), f → scalar, h(x, batch) → scalar, optional.
-    `g_and_jacobian` is the pair g(x), J_g(x). `own_gradient` is ∇[h + f∘g] with g of this one batch: biased, and at one
+    `g_and_jacobian` is the pair g(x), J_g(x). `plug_in_gradient` is ∇[h + f∘g] with g of this one batch: biased, and at one
     client of a shared inner map the gradient of another function.
     """
 
     ORACLES: ClassVar[tuple[str, ...]] = ("g", "g_vjp", "g_and_jacobian", "f_value", "f_gradient", "h_value", "h_gradient",
-                                          "own_gradient")
+                                          "plug_in_gradient")
     f: Callable[..., Tensor]
     g: Callable[[Tensor, Batch], Tensor]
     h: Callable[[Tensor, Batch], Tensor] | None = None
@@ -117,11 +117,11 @@ class Compositional(Problem):
     def h_gradient(self, x: Tensor, b: Batch) -> Tensor:
         return torch.zeros_like(x) if self.h is None else grad(lambda z: self.h_value(z, b), x)
 
-    def own_gradient(self, x: Tensor, b: Batch) -> Tensor:
+    def plug_in_gradient(self, x: Tensor, b: Batch) -> Tensor:
         return grad(lambda z: self.f_value(self.g(z, b), b) + self.h_value(z, b), x)
 
     def variables(self, oracle: str) -> Variables:
-        if oracle not in ("g_vjp", "g_and_jacobian", "h_gradient", "own_gradient"):
+        if oracle not in ("g_vjp", "g_and_jacobian", "h_gradient", "plug_in_gradient"):
             return {}
         functions: dict[str, Callable[..., Tensor]] = {"g": self.g} if self.h is None else {"h": self.h, "g": self.g}
         return {"x": (0, functions)}

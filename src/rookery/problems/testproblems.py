@@ -4,7 +4,7 @@ All are quadratic, so that the solution is a linear system solved here in closed
 (each client counts equally). Rows are stored, so that a full batch is exact and a small one is noisy.
 
 >>> known = minimization()
->>> float(known.gradient(known.x).norm()) < 1e-12
+>>> float(known.gradient(known.x_star).norm()) < 1e-12
 True
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -24,22 +25,24 @@ SIZES = (5, 3, 4, 7)
 
 
 @dataclass(frozen=True)
-class Known:
-    """A problem, its data, the solution, where to start, and the exact gradient of the whole objective in x."""
+class TestProblem:
+    """A problem, its data, the solution x* (and y*), where to start, and the exact gradient of the whole objective in x."""
+
+    __test__: ClassVar[bool] = False  # pytest takes classes of such a name for tests
 
     problem: Problem
     data: Data
-    x: Tensor
+    x_star: Tensor
     gradient: Callable[[Tensor], Tensor]
-    y: Tensor | None = None
+    y_star: Tensor | None = None
 
     @property
     def x0(self) -> Tensor:
-        return torch.ones_like(self.x)
+        return torch.ones_like(self.x_star)
 
     @property
     def y0(self) -> Tensor | None:
-        return None if self.y is None else torch.zeros_like(self.y)
+        return None if self.y_star is None else torch.zeros_like(self.y_star)
 
 
 def _rows(seed: int, shapes: dict[str, tuple[int, ...]], sizes: tuple[int, ...], spread: float) -> Data:
@@ -58,7 +61,7 @@ def client_means(data: Data, fn: Callable[[dict[str, Tensor]], Tensor]) -> Tenso
     return torch.stack([fn(data.part(k).fields) for k in range(len(data.names))]).mean(0)
 
 
-def minimization(seed: int = 0, d: int = 3, sizes: tuple[int, ...] = SIZES, spread: float = 1.0) -> Known:
+def minimization(seed: int = 0, d: int = 3, sizes: tuple[int, ...] = SIZES, spread: float = 1.0) -> TestProblem:
     """f_k(x) = mean_i ½(a_i·x − b_i)² + ¼‖x‖²."""
     data = _rows(seed, {"a": (d,), "b": ()}, sizes, spread)
     H = client_means(data, lambda p: p["a"].T @ p["a"] / len(p["a"])) + 0.5 * torch.eye(d, dtype=torch.float64)
@@ -67,10 +70,10 @@ def minimization(seed: int = 0, d: int = 3, sizes: tuple[int, ...] = SIZES, spre
     def f(x: Tensor, b: Batch) -> Tensor:
         return 0.5 * (b.a @ x - b.b).square().mean() + 0.25 * x.square().sum()
 
-    return Known(Minimization(f), data, torch.linalg.solve(H, r), lambda x: H @ x - r)
+    return TestProblem(Minimization(f), data, torch.linalg.solve(H, r), lambda x: H @ x - r)
 
 
-def conditional(seed: int = 0, d: int = 3, sizes: tuple[int, ...] = SIZES, spread: float = 1.0, stored: int = 6) -> Known:
+def conditional(seed: int = 0, d: int = 3, sizes: tuple[int, ...] = SIZES, spread: float = 1.0, stored: int = 6) -> TestProblem:
     """f_ξ(u) = ½(u − b_ξ)² of u = E[η·x | ξ], each row ξ with its own stored samples η; plus ¼‖x‖²."""
     data = _rows(seed, {"eta": (stored, d), "b": ()}, sizes, spread)
     H = client_means(data, lambda p: p["eta"].mean(1).T @ p["eta"].mean(1) / len(p["b"])) + 0.5 * torch.eye(d, dtype=torch.float64)
@@ -83,10 +86,11 @@ def conditional(seed: int = 0, d: int = 3, sizes: tuple[int, ...] = SIZES, sprea
         return 0.5 * (u[:, 0] - xi.b).square()
 
     problem = Conditional(f, g, lambda x: 0.25 * x.square().sum(), sampling=Stored("eta"))
-    return Known(problem, data, torch.linalg.solve(H, r), lambda x: H @ x - r)
+    return TestProblem(problem, data, torch.linalg.solve(H, r), lambda x: H @ x - r)
 
 
-def compositional(seed: int = 0, d: int = 3, dg: int = 2, sizes: tuple[int, ...] = SIZES, spread: float = 1.0, plain: float = 0.5) -> Known:
+def compositional(seed: int = 0, d: int = 3, dg: int = 2, sizes: tuple[int, ...] = SIZES, spread: float = 1.0,
+                  plain: float = 0.5) -> TestProblem:
     """f(z) = ½‖z − 1‖² of z = mean_k mean_i (A_i x − b_i), h_k(x) = ½·plain·mean_i‖x − e_i‖²; plain=0 leaves h out.
 
     Without h and with d = dg the solution has ∇f(g(x)) = 0. Without h and with d > dg there are many; this is the shortest of them.
@@ -106,10 +110,10 @@ def compositional(seed: int = 0, d: int = 3, dg: int = 2, sizes: tuple[int, ...]
     def h(x: Tensor, batch: Batch) -> Tensor:
         return 0.5 * plain * (x - batch.e).square().sum(1).mean()
 
-    return Known(Compositional(f, g, h if plain else None), data, x, lambda x: H @ x - r, y=A @ x - b)
+    return TestProblem(Compositional(f, g, h if plain else None), data, x, lambda x: H @ x - r, y_star=A @ x - b)
 
 
-def minimax(seed: int = 0, d: int = 3, dy: int = 2, sizes: tuple[int, ...] = SIZES, spread: float = 1.0) -> Known:
+def minimax(seed: int = 0, d: int = 3, dy: int = 2, sizes: tuple[int, ...] = SIZES, spread: float = 1.0) -> TestProblem:
     """f_k(x, y) = ½‖x‖² + e·x + yᵀAx − ½‖y‖² − b·y, with means of A, b, e over the client's rows."""
     data = _rows(seed, {"A": (dy, d), "b": (dy,), "e": (d,)}, sizes, spread)
     A, b, e = (client_means(data, lambda p, n=n: p[n].mean(0)) for n in ("A", "b", "e"))  # type: ignore[misc]
@@ -119,10 +123,10 @@ def minimax(seed: int = 0, d: int = 3, dy: int = 2, sizes: tuple[int, ...] = SIZ
         return (0.5 * x.square().sum() + (batch.e @ x).mean() + ((batch.A @ x) @ y).mean() - 0.5 * y.square().sum() - (batch.b @ y).mean())
 
     x = torch.linalg.solve(H, r)
-    return Known(Minimax(f), data, x, lambda z: H @ z - r, y=A @ x - b)
+    return TestProblem(Minimax(f), data, x, lambda z: H @ z - r, y_star=A @ x - b)
 
 
-def quadratic_saddle(seed: int = 0, clients: int = 100, d: int = 10, lam: float = 10.0, s: float = 1.0) -> Known:
+def quadratic_saddle(seed: int = 0, clients: int = 100, d: int = 10, lam: float = 10.0, s: float = 1.0) -> TestProblem:
     """f_k(x, y) = −[½‖y‖² − b_k·y + t_k y·x] + (lam/2)‖x‖², b_k ~ N(0, s_k²), s_k ~ U(0, 2s), t_k ~ U(0, 0.1): one row a client.
 
     x* = t̄b̄/(lam + t̄²), y* = b̄ − t̄x*, with means over the clients. Tarzanagh, Li, Thrampoulidis, Oymak, "FedNest", ICML 2022.
@@ -138,10 +142,10 @@ def quadratic_saddle(seed: int = 0, clients: int = 100, d: int = 10, lam: float 
         return (0.5 * lam * x.square().sum() - 0.5 * y.square().sum() + (batch.b @ y).mean() - batch.t.mean() * torch.dot(x, y))
 
     x = tm * bm / (lam + tm**2)
-    return Known(Minimax(f), data, x, lambda z: lam * z - tm * (bm - tm * z), y=bm - tm * x)
+    return TestProblem(Minimax(f), data, x, lambda z: lam * z - tm * (bm - tm * z), y_star=bm - tm * x)
 
 
-def compositional_minimax(seed: int = 0, d: int = 3, dy: int = 2, sizes: tuple[int, ...] = SIZES, spread: float = 1.0) -> Known:
+def compositional_minimax(seed: int = 0, d: int = 3, dy: int = 2, sizes: tuple[int, ...] = SIZES, spread: float = 1.0) -> TestProblem:
     """f_k(z, y) = ½‖z − c‖² + yᵀBz − ½‖y‖² of z = mean_k mean_i (A_i x − b_i), with A_i near the identity."""
     data = _rows(seed, {"A": (d, d), "b": (d,), "B": (dy, d), "c": (d,)}, sizes, spread)
     eye = torch.eye(d, dtype=torch.float64)
@@ -156,10 +160,10 @@ def compositional_minimax(seed: int = 0, d: int = 3, dy: int = 2, sizes: tuple[i
     def f(u: Tensor, y: Tensor, batch: Batch) -> Tensor:
         return 0.5 * (u - batch.c).square().sum(1).mean() + ((batch.B @ u) @ y).mean() - 0.5 * y.square().sum()
 
-    return Known(CompositionalMinimax(f, g), data, torch.linalg.solve(A, z + b), lambda x: A.T @ (H @ (A @ x - b) - c), y=B @ z)
+    return TestProblem(CompositionalMinimax(f, g), data, torch.linalg.solve(A, z + b), lambda x: A.T @ (H @ (A @ x - b) - c), y_star=B @ z)
 
 
-def bilevel(seed: int = 0, d: int = 3, dy: int = 2, sizes: tuple[int, ...] = SIZES, spread: float = 1.0) -> Known:
+def bilevel(seed: int = 0, d: int = 3, dy: int = 2, sizes: tuple[int, ...] = SIZES, spread: float = 1.0) -> TestProblem:
     """g_k(x, y) = ½ yᵀH y − yᵀ(Cx + e) with 1 ≼ mean H ≼ 2, f_k(x, y) = ½‖y − t‖² + ½‖x − r‖²."""
     data = _rows(seed, {"root": (dy, dy), "C": (dy, d), "e": (dy,), "t": (dy,), "r": (d,)}, sizes, spread)
     root = data.fields.pop("root")
@@ -179,10 +183,10 @@ def bilevel(seed: int = 0, d: int = 3, dy: int = 2, sizes: tuple[int, ...] = SIZ
         return x - r + J.T @ (inverse @ (C @ x + e) - t)
 
     x = torch.linalg.solve(torch.eye(d, dtype=torch.float64) + J.T @ J, r - J.T @ (inverse @ e - t))
-    return Known(Bilevel(f, g), data, x, gradient, y=inverse @ (C @ x + e))
+    return TestProblem(Bilevel(f, g), data, x, gradient, y_star=inverse @ (C @ x + e))
 
 
-def counterexample(outer: str = "square") -> Known:
+def counterexample(outer: str = "square") -> TestProblem:
     """Two clients, g_1 = 4x − 4 and g_2 = −2x + 4, whose mean is x, with f = y²/2 ("square") or √(1 + y²) ("root"): the solution is 0.
 
     FedAvg that shares the inner value only now and then does not find it (Khanduri et al., "FedDRO", 2023, Theorem 4.1).
@@ -201,8 +205,9 @@ def counterexample(outer: str = "square") -> Known:
 
     f, gradient = {"square": (square, lambda x: x), "root": (root, lambda x: x / (1 + x.square()).sqrt())}[outer]
     solution = torch.zeros(1, dtype=torch.float64)
-    return Known(Compositional(f, g), Data.from_parts({"one": line(4.0, -4.0), "two": line(-2.0, 4.0)}), solution, gradient, y=solution)
+    data = Data.from_parts({"one": line(4.0, -4.0), "two": line(-2.0, 4.0)})
+    return TestProblem(Compositional(f, g), data, solution, gradient, y_star=solution)
 
 
-ALL: dict[str, Callable[..., Known]] = {"minimization": minimization, "conditional": conditional, "compositional": compositional,
+ALL: dict[str, Callable[..., TestProblem]] = {"minimization": minimization, "conditional": conditional, "compositional": compositional,
                                         "minimax": minimax, "compositional_minimax": compositional_minimax, "bilevel": bilevel}

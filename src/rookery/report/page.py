@@ -80,9 +80,9 @@ def _summary(found: Sequence[Method]) -> str:
             if ended := _ended(method, reason):
                 words.append(f"{len(ended)} {reason}")
             for record in ended:
-                trouble = f": {record.about['trouble']}" if record.about.get("trouble") else ""
+                failure = f": {record.about['failure']}" if record.about.get("failure") else ""
                 who = method.label if record.seed is None else f"{method.label}, seed {record.seed},"
-                flags += f"<li>{escape(f'{who} {reason} after')} {several(record.rounds, 'round')}{escape(trouble)}</li>"
+                flags += f"<li>{escape(f'{who} {reason} after')} {several(record.rounds, 'round')}{escape(failure)}</li>"
         values = (Cell(metric(columns[title][i], seeds), "best" * best[title][i]) for title in names)
         costs = (cost(stat(record.history[-1][axis] / (1e6 if axis == "bytes" else 1) for record in method.records)) for axis in COUNTS)
         rows.append([name(method, method.first("title") or "", ", ".join(words)), *values, *costs])

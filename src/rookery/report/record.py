@@ -23,7 +23,7 @@ _ACCOUNT = {**dict.fromkeys(("exchanges", "floats_up", "floats_down", "bytes_up"
             "calls": {_OTHERS: _NUMBER}}
 _SHAPES: dict[str, Any] = {  # of about.json; only the label has to be there
     "label": str, "title": _TEXT, "seed": (int, NoneType), "command": _TEXT, "config": {_OTHERS: {}}, "versions": {}, "machine": _TEXT,
-    "reason": _TEXT, "trouble": _TEXT, "rounds": int, "seconds": _NUMBER, "ledger": {_OTHERS: _ACCOUNT},
+    "reason": _TEXT, "failure": _TEXT, "rounds": int, "seconds": _NUMBER, "ledger": {_OTHERS: _ACCOUNT},
     "sites": [{"site": str, _OTHERS: _MAYBE}],
     "traffic": [{"direction": frozenset({"down", "up"}), "what": str, **dict.fromkeys(("floats", "bytes", "clients", "exchange"), int)}],
     "tuning": {"metric": str, "tried": [{"values": {}, "score": _MAYBE}], "chosen": {}},

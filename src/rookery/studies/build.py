@@ -33,7 +33,7 @@ from ..training import checkpoint
 from ..training.files import append, held, write_whole
 from ..training.keeper import CHECKPOINT, refuse_taken
 from ..training.loop import COUNTS, Callback, Metrics, Run, run
-from .description import Config, describe
+from .description import Description, describe
 from .forecast import Forecast, forecast
 from .trials import invocation, machine
 
@@ -42,25 +42,25 @@ from .trials import invocation, machine
 class Job:
     """A run to be made: the federation, the model with its starting point, and the rows to score on."""
 
-    config: Config
+    description: Description
     fed: Federation
     model: Model
     x0: Tensor
     held: Data  # the sites' validation rows
     test: Table
 
-    def start(self) -> Any:
+    def initial_state(self) -> Any:
         """The algorithm's first state, after the sites have agreed on what the problem needs."""
         size = self.model.size
-        x = torch.cat([self.config.warm_up.from_there(self.fed, self.model, self.x0[:size]), self.x0[size:]])
+        x = torch.cat([self.description.warm_up.from_there(self.fed, self.model, self.x0[:size]), self.x0[size:]])
         self.fed.problem.prepare(self.fed, x)
-        return self.config.algorithm.init(self.fed, x)
+        return self.description.algorithm.init(self.fed, x)
 
     def forecast(self) -> Forecast | None:
         """What training will send, the warm-up with it, which sends the model down and up once a round."""
-        before, fed = self.config.warm_up.rounds, self.fed
-        found = forecast(self.config.algorithm, fed, self.x0, rounds=self.config.run.rounds - before)
-        sent = before * (fed.participate or fed.population) * self.x0[: self.model.size].nbytes
+        before, fed = self.description.warm_up.rounds, self.fed
+        found = forecast(self.description.algorithm, fed, self.x0, rounds=self.description.run.rounds - before)
+        sent = before * (fed.clients_per_round or fed.population) * self.x0[: self.model.size].nbytes
         return found and replace(found, exchanges=found.exchanges + before, up=found.up + sent, down=found.down + sent)
 
     def scores(self, state: Any) -> Metrics:
@@ -74,7 +74,7 @@ class Job:
     def metrics(self) -> list[str]:
         """What an evaluation tells of a part of the rows; AUC and AP only where it has rows of both classes."""
         ranking = ["AUC", "AP"] if len(self.test.classes) == 2 else []
-        return ["loss", "accuracy", "worst class", *ranking, *self.config.objective.metrics]
+        return ["loss", "accuracy", "worst class", *ranking, *self.description.objective.metrics]
 
     def _both(self, x: Tensor) -> Metrics:
         parts = {"validation": self.held.fields, "test": self.test.fields}
@@ -90,7 +90,7 @@ class Job:
         if not bool(finite.all()):
             raise Diverged(f"the model's outputs for {int((~finite).sum())} of {len(output)} {part} rows are not finite: "
                            "lower the learning rate")
-        found = _scores(output, fields["labels"]) | self.config.objective.scores(output, fields)
+        found = _scores(output, fields["labels"]) | self.description.objective.scores(output, fields)
         for name, value in found.items():
             if not math.isfinite(value):
                 raise Diverged(f"the {part} {name} is {value}: lower the learning rate")
@@ -99,7 +99,7 @@ class Job:
     def run(self, folder: Path | None, label: str, resume: bool = False, minutes: float | None = None, callbacks: Sequence[Callback] = (),
             about: dict[str, Any] | None = None) -> Run:
         """Train, and leave in the folder, if there is one, what a report is made of: history, test predictions and `about.json`."""
-        part, before = self.config.run, self.config.warm_up.rounds
+        part, before = self.description.run, self.description.warm_up.rounds
         if before > part.rounds:
             raise ConfigError(f"warm_up.rounds is {before}, but the run has {part.rounds} rounds in all: raise run.rounds")
         if folder is None:
@@ -114,17 +114,17 @@ class Job:
         return result
 
     def _train(self, folder: Path | None, resume: bool, minutes: float | None, callbacks: Sequence[Callback]) -> Run:
-        part, before = self.config.run, self.config.warm_up.rounds
+        part, before = self.description.run, self.description.warm_up.rounds
         clock, minutes = time.perf_counter(), part.minutes if minutes is None else minutes
         first = self._score(self.x0, self.held.fields, "validation")["loss"] if before else None
         try:
-            state = self.start()
+            state = self.initial_state()
         except NonFinite as error:
-            trouble = f"in the warm-up, {error}" if before else f"before the first round, {error}"
-            return self._unbegun(Run(None, reason="diverged", trouble=trouble), folder)
+            failure = f"in the warm-up, {error}" if before else f"before the first round, {error}"
+            return self._unbegun(Run(None, reason="diverged", failure=failure), folder)
         spent = time.perf_counter() - clock if before else 0.0
-        result = run(self.config.algorithm, self.fed, state, part.rounds - before, self.scores, part.every, folder=folder, resume=resume,
-                     save_every=part.save_every, minutes=None if minutes is None else max(0.0, minutes - spent / 60), callbacks=callbacks,
+        result = run(self.description.algorithm, self.fed, state, part.rounds - before, self.scores, part.every, folder=folder,
+                     resume=resume, save_every=part.save_every, minutes=None if minutes is None else max(0.0, minutes - spent / 60), callbacks=callbacks,
                      output=part.output, before=before, spent=spent, loss="validation loss", first=first)
         if not result.history:
             return self._unbegun(result, folder)
@@ -155,18 +155,18 @@ class Job:
         np.savez(saved, labels=self.test.fields["labels"].numpy(), scores=logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits)
         write_whole(folder / "predictions.npz", saved.getvalue())
         versions = {"rookery": __version__, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
-        told = {"label": label, "title": f"{self.config.objective.name} by {self.config.algorithm.title}",
-                "seed": self.config.federation.seed, "command": invocation(), "config": describe(self.config),
+        told = {"label": label, "title": f"{self.description.objective.name} by {self.description.algorithm.title}",
+                "seed": self.description.federation.seed, "command": invocation(), "config": describe(self.description),
                 "versions": versions, "machine": machine(), "engine": self.fed.engine.name, "reason": result.reason,
-                "trouble": result.trouble, "iterate": "last" if result.output is None else "uniform",
-                "rounds": self.config.warm_up.rounds + result.rounds, "seconds": result.seconds, "ledger": self.fed.ledger.to_json(),
+                "failure": result.failure, "iterate": "last" if result.output is None else "uniform",
+                "rounds": self.description.warm_up.rounds + result.rounds, "seconds": result.seconds, "ledger": self.fed.ledger.to_json(),
                 "sites": self.sites(x), "traffic": [asdict(line) for line in result.traffic], **about}
         write_whole(folder / "about.json", json.dumps(told, indent=1))
 
     def _claim(self, folder: Path, resume: bool) -> None:
         """Refuse a folder that holds another run, before any work is done."""
         kept = folder / "description.json"
-        own = describe(self.config)
+        own = describe(self.description)
         own["run"] = {name: value for name, value in own.get("run", {}).items() if name == "output"}  # a run may go on for longer
         if not resume:
             refuse_taken(folder)
@@ -177,7 +177,7 @@ class Job:
     def _kept(self, folder: Path) -> str:
         """What there is to go on from after a file could not be written."""
         try:
-            rounds = self.config.warm_up.rounds + int(checkpoint.extra(folder / CHECKPOINT)["rounds"])
+            rounds = self.description.warm_up.rounds + int(checkpoint.extra(folder / CHECKPOINT)["rounds"])
         except CheckpointError:
             return f"{folder} has no checkpoint yet: make room, and begin anew"
         return (f"{folder / CHECKPOINT} is whole and holds the run after round {rounds}: make room, and go on with --resume, "
@@ -199,20 +199,20 @@ class Job:
         return table
 
 
-def assemble(config: Config, folder: Path | None = None) -> Job:
+def build(config: Description, folder: Path | None = None) -> Job:
     """Read the data, spread it over sites, build the model and the problem. The folder is where sites on a wire keep their state."""
     part, seed = config.federation, config.federation.seed
     train, classes, test = config.data.read(seed)
     site = config.sites.spread(train, classes, seed)
     data = Data.by_site({name: field for name, field in train.fields.items() if name != "site"}, site.tolist())
     data, held = hold_out(data, config.data.validation, seed, groups="group" if "group" in data.fields else None)
-    if part.participate is not None and part.participate > len(data.names):
-        raise ConfigError(f"federation.participate is {part.participate}, but there are {len(data.names)} sites")
+    if part.clients_per_round is not None and part.clients_per_round > len(data.names):
+        raise ConfigError(f"federation.clients_per_round is {part.clients_per_round}, but there are {len(data.names)} sites")
     engine = Wire(folder / "sites") if part.engine == "wire" and folder is not None else part.engine
     torch.manual_seed(seed)
     model = Model(config.model.net(tuple(train.fields["inputs"].shape[1:]), len(train.classes)))
     fed = Federation(config.objective.problem(model, train), data, engine=engine, weights=part.weigh(data),
-                     participate=part.participate, cohorts=part.cohorts, min_batch=part.min_batch, seed=seed)
+                     clients_per_round=part.clients_per_round, cohorts=part.cohorts, min_batch=part.min_batch, seed=seed)
     x0 = torch.cat([model.vector(), torch.zeros(config.objective.extra)])
     return Job(config, fed, model, x0, held, test)
 

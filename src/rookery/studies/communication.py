@@ -15,12 +15,12 @@ from ..objectives.fastdro import WorstCase, fast_dro
 from ..problems import testproblems as known
 from ..problems.base import Problem
 from ..problems.kinds import Bilevel, Compositional, CompositionalMinimax, Conditional, Minimax, Minimization
-from ..problems.testproblems import Known
+from ..problems.testproblems import TestProblem
 
 D, DY = 7, 3  # the lengths of x and y
 
 
-def crossing(cls: type[Algorithm]) -> tuple[Algorithm, list[Line]]:
+def communication(cls: type[Algorithm]) -> tuple[Algorithm, list[Line]]:
     """An instance with its defaults and two local steps, and the values that cross the network in its second round."""
     own = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     without = [f for f in own.values() if f.default is MISSING and f.default_factory is MISSING]
@@ -40,9 +40,9 @@ def crossing(cls: type[Algorithm]) -> tuple[Algorithm, list[Line]]:
     raise AlgorithmError(f"none of the small problems fits {cls.title}")
 
 
-def small_problems(kind: type[Problem]) -> Iterator[Known]:
+def small_problems(kind: type[Problem]) -> Iterator[TestProblem]:
     """Small problems of a kind: over two clients, with inner maps of the clients' own, of one client."""
-    makers: dict[type[Problem], Callable[[tuple[int, ...]], Known]] = {
+    makers: dict[type[Problem], Callable[[tuple[int, ...]], TestProblem]] = {
         Minimization: lambda sizes: known.minimization(d=D, sizes=sizes), Conditional: lambda sizes: known.conditional(d=D, sizes=sizes),
         Compositional: lambda sizes: known.compositional(d=D, dg=DY, sizes=sizes),
         Minimax: lambda sizes: known.minimax(d=D, dy=DY, sizes=sizes), Bilevel: lambda sizes: known.bilevel(d=D, dy=DY, sizes=sizes),
@@ -57,10 +57,10 @@ def small_problems(kind: type[Problem]) -> Iterator[Known]:
     yield makers[kind]((4,))
 
 
-def letters(floats: int) -> str:
+def as_formula(floats: int) -> str:
     """A number of floats in the lengths of x and y.
 
-    >>> letters(7), letters(6), letters(31), letters(1)
+    >>> as_formula(7), as_formula(6), as_formula(31), as_formula(1)
     ('d', '2·d_y', 'd·d_y + d + d_y', '1')
     """
     sizes = {"d·d_y": D * DY, "d": D, "d_y": DY}

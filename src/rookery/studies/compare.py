@@ -17,13 +17,13 @@ from ..data.folder import locate
 from ..errors import ConfigError
 from ..training.files import LOCK, held, write_whole
 from ..training.loop import Run
-from .build import assemble
+from .build import build
 from .description import describe, nearest, parse
-from .sections import DataPart
-from .statistics import Paired, Spread, best, groups, paired, spread
-from .trials import Done, Result, Trial, study, trials
+from .sections import DataSection
+from .statistics import MeanStd, PairedTTest, best, groups, mean_std, paired_ttest
+from .trials import Result, Results, Trial, study, trials
 
-Told = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 Tree = dict[str, dict[str, Any]]
 TUNING = 10**6  # the first seed for tuning, beyond those that are compared
 SMALLER = ("loss", "gap")  # the last word of metrics that are better when they are smaller
@@ -36,8 +36,8 @@ class Entry:
     label: str
     chosen: dict[str, Any]
     ends: dict[str, int]  # how often a run ended for which reason
-    spreads: dict[str, Spread]
-    against_first: dict[str, Paired]
+    spreads: dict[str, MeanStd]
+    against_first: dict[str, PairedTTest]
 
 
 def larger_is_better(metric: str) -> bool:
@@ -49,7 +49,8 @@ def larger_is_better(metric: str) -> bool:
 
 
 def compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mapping[str, Sequence[Any]] | None = None,
-            by: str = "validation loss", tuning_seeds: int = 1, jobs: int | None = None, told: Told | None = None) -> list[Entry]:
+            by: str = "validation loss", tuning_seeds: int = 1, jobs: int | None = None,
+            on_progress: OnProgress | None = None) -> list[Entry]:
     """Run every description on seeds 0 … seeds − 1, into `folder`/label/seed-k; done runs are not done again.
 
     grid: entries (`section.key`) with the values to try, the same for every description; each takes the values that are best by
@@ -64,17 +65,17 @@ def compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mappi
     for label, tree in descriptions.items():  # mistakes come out before hours of work
         for values in trials(**(grid or {})):
             _with(tree, values, label)
-        known, wanted = assemble(parse(tree)).metrics, by.removeprefix("validation ")
+        known, wanted = build(parse(tree)).metrics, by.removeprefix("validation ")
         if wanted not in known:
             raise ConfigError(f"{label} has no metric {by!r}; {nearest(wanted, known)}"
                               f"by is one of {', '.join(f'validation {name}' for name in known)}")
     with held(folder):
-        return _compare(descriptions, seeds, folder, grid or {}, by, tuning_seeds, jobs, told)
+        return _compare(descriptions, seeds, folder, grid or {}, by, tuning_seeds, jobs, on_progress)
 
 
 def _compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mapping[str, Sequence[Any]], by: str, tuning_seeds: int,
-             jobs: int | None, told: Told | None) -> list[Entry]:
-    tried = _tune(descriptions, grid, by, range(TUNING, TUNING + tuning_seeds), folder, jobs, told)
+             jobs: int | None, on_progress: OnProgress | None) -> list[Entry]:
+    tried = _tune(descriptions, grid, by, range(TUNING, TUNING + tuning_seeds), folder, jobs, on_progress)
     wanted = best(tried, ["label"], by, larger_is_better(by)) if tried else {}
     todo, digests = [], _digests(descriptions)
     for label, tree in descriptions.items():
@@ -86,19 +87,19 @@ def _compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mapp
             todo.append({"label": label, "tree": _with(tree, {**chosen, "federation.seed": seed}, label), "seed": seed,
                          "data": digests[label], "folder": str(folder / label / f"seed-{seed}"),
                          **({"tuning": told_of} if tried else {})})
-    done = study(_train, todo, folder / "runs.jsonl", jobs, told, _there)
+    done = study(_train, todo, folder / "runs.jsonl", jobs, on_progress, _there)
     return _entries(done, wanted, bool(tried))
 
 
 def _tune(descriptions: dict[str, Tree], grid: Mapping[str, Sequence[Any]], by: str, seeds: Sequence[int], folder: Path,
-          jobs: int | None, told: Told | None) -> Done:
+          jobs: int | None, on_progress: OnProgress | None) -> Results:
     if not grid:
         return []
     combinations, digests = [[list(item) for item in values.items()] for values in trials(**grid)], _digests(descriptions)
     todo = [{"label": label, "values": values, "seed": seed, "tree": _with(tree, {**dict(values), "federation.seed": seed}, label),
              "data": digests[label]}
             for label, tree in descriptions.items() for values in combinations for seed in seeds]
-    done = study(_try, todo, folder / "tuning.jsonl", jobs, told)
+    done = study(_try, todo, folder / "tuning.jsonl", jobs, on_progress)
     for label in descriptions:
         if all(by not in result for trial, result in done if trial["label"] == label):
             raise ConfigError(f"no setting of the grid gave {label} a {by!r}: every run diverged, or its validation rows lack a class; "
@@ -123,7 +124,7 @@ def _digests(descriptions: dict[str, Tree]) -> dict[str, str]:
     return {label: _digest(parse(tree).data) for label, tree in descriptions.items()}
 
 
-def _digest(data: DataPart) -> str:
+def _digest(data: DataSection) -> str:
     """What one's own data files hold: another file of the same name is another trial. Empty for data sets, which do not change."""
     found = blake2b(digest_size=16)
     for name in filter(None, (data.csv, data.npz, data.test, data.images)):
@@ -159,7 +160,7 @@ def _mean(results: Sequence[Result], metric: str) -> float | None:
 
 def _try(trial: Trial) -> Result:
     """One set of values: its last scores."""
-    result = _whole(assemble(parse(trial["tree"])).run(None, trial["label"]))
+    result = _whole(build(parse(trial["tree"])).run(None, trial["label"]))
     return {} if result.reason == "diverged" else _finite(result.history[-1])
 
 
@@ -175,7 +176,7 @@ def _train(trial: Trial) -> Result:
                 shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink()
         write_whole(folder / "trial.json", json.dumps(trial))
         about = {"tuning": trial["tuning"]} if "tuning" in trial else {}
-        result = _whole(assemble(parse(trial["tree"]), folder).run(folder, trial["label"], resume=True, about=about))
+        result = _whole(build(parse(trial["tree"]), folder).run(folder, trial["label"], resume=True, about=about))
     return {"reason": result.reason, **_finite(result.history[-1])}
 
 
@@ -190,7 +191,7 @@ def _finite(row: dict[str, float]) -> Result:
     return {name: value for name, value in row.items() if math.isfinite(value)}
 
 
-def _entries(done: Done, wanted: dict[tuple[Any, ...], Trial], tuned: bool) -> list[Entry]:
+def _entries(done: Results, wanted: dict[tuple[Any, ...], Trial], tuned: bool) -> list[Entry]:
     by_label = {key[0]: results for key, results in groups(done, "label").items()}
     first = next(iter(by_label.values()))
     entries = []
@@ -198,8 +199,8 @@ def _entries(done: Done, wanted: dict[tuple[Any, ...], Trial], tuned: bool) -> l
         ends = dict(Counter(result["reason"] for result in results))
         metrics = [name for name in results[0] if name.startswith("test ") and all(name in result for result in results)]
         columns = {name: [float(result[name]) for result in results] for name in metrics}
-        against = {name: paired(values, [float(result[name]) for result in first]) for name, values in columns.items()
+        against = {name: paired_ttest(values, [float(result[name]) for result in first]) for name, values in columns.items()
                    if results is not first and len(results) > 1 and all(name in result for result in first)}
         entries.append(Entry(label, dict(wanted[(label,)]["values"]) if tuned else {}, ends,
-                             {name: spread(values) for name, values in columns.items()}, against))
+                             {name: mean_std(values) for name, values in columns.items()}, against))
     return entries

@@ -17,26 +17,26 @@ from ..federation.program import PROGRAMS, Schedule
 from ..problems.base import Problem
 from ..training.schedules import SCHEDULES
 from .goals import OBJECTIVES, CrossEntropy, Objective
-from .sections import DataPart, FederationPart, ModelPart, RunPart, SitesPart, WarmUpPart
+from .sections import DataSection, FederationSection, ModelSection, RunSection, SitesSection, WarmUpSection
 
 
 @dataclass(frozen=True)
-class Config:
+class Description:
     """The whole description."""
 
-    data: DataPart
+    data: DataSection
     algorithm: Algorithm
-    sites: SitesPart = field(default_factory=SitesPart)
-    model: ModelPart = field(default_factory=ModelPart)
+    sites: SitesSection = field(default_factory=SitesSection)
+    model: ModelSection = field(default_factory=ModelSection)
     objective: Objective = field(default_factory=CrossEntropy)
-    federation: FederationPart = field(default_factory=FederationPart)
-    warm_up: WarmUpPart = field(default_factory=WarmUpPart)
-    run: RunPart = field(default_factory=RunPart)
+    federation: FederationSection = field(default_factory=FederationSection)
+    warm_up: WarmUpSection = field(default_factory=WarmUpSection)
+    run: RunSection = field(default_factory=RunSection)
 
 
 _T = TypeVar("_T")
-_SECTIONS = {"data": DataPart, "sites": SitesPart, "model": ModelPart, "federation": FederationPart, "warm_up": WarmUpPart,
-             "run": RunPart}
+_SECTIONS = {"data": DataSection, "sites": SitesSection, "model": ModelSection, "federation": FederationSection, "warm_up": WarmUpSection,
+             "run": RunSection}
 
 
 def algorithms() -> dict[str, type[Algorithm]]:
@@ -52,7 +52,7 @@ def nearest(word: str, words: Sequence[str]) -> str:
     return f"did you mean {lower[close[0]]!r}? " if close else ""
 
 
-def read(path: Path | str, overrides: Sequence[str] = ()) -> Config:
+def read(path: Path | str, overrides: Sequence[str] = ()) -> Description:
     """The description in a file, with `section.key=value` overrides."""
     return parse(read_tree(path, overrides))
 
@@ -73,7 +73,7 @@ def read_tree(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]
     return tree
 
 
-def parse(tree: dict[str, Any]) -> Config:
+def parse(tree: dict[str, Any]) -> Description:
     """The description in a tree of tables."""
     known = [*_SECTIONS, "algorithm", "objective"]
     for section, table in tree.items():
@@ -85,7 +85,7 @@ def parse(tree: dict[str, Any]) -> Config:
         if needed not in tree:
             raise ConfigError(f"a run needs a section [{needed}] with at least name = \"…\"")
     parts: dict[str, Any] = {name: _build(cls, tree.get(name, {}), name) for name, cls in _SECTIONS.items()}
-    return Config(algorithm=_algorithm(dict(tree["algorithm"])), objective=_objective(dict(tree.get("objective", {}))), **parts)
+    return Description(algorithm=_algorithm(dict(tree["algorithm"])), objective=_objective(dict(tree.get("objective", {}))), **parts)
 
 
 def _objective(table: dict[str, Any]) -> Objective:
@@ -95,7 +95,7 @@ def _objective(table: dict[str, Any]) -> Objective:
     return _build(OBJECTIVES[name], table, "objective")
 
 
-def describe(config: Config) -> dict[str, dict[str, Any]]:
+def describe(config: Description) -> dict[str, dict[str, Any]]:
     """The description again as a tree of tables, without the entries that have their default."""
     tree: dict[str, dict[str, Any]] = {}
     for section in fields(config):

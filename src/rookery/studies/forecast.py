@@ -71,13 +71,13 @@ def _forecast(algorithm: Algorithm, fed: Federation, start: tuple[Tensor, ...], 
                            seed=fed.setting.seed, min_batch=fed.setting.min_batch)
         problem = problem.prepare(whole, start[0])
     chosen = sorted(np.argsort(-fed.weights, kind="stable")[:2].tolist())
-    cohort = fed.participate or fed.population
+    cohort = fed.clients_per_round or fed.population
     small = _Small(problem, _some(fed.data, chosen), engine=_OneStep(), seed=fed.setting.seed, min_batch=fed.setting.min_batch,
-                   precision=fed.setting.precision, participate=1 if cohort < fed.population else None)
+                   precision=fed.setting.precision, clients_per_round=1 if cohort < fed.population else None)
 
     def clients(line: Line) -> float:
         """At how many clients of the whole federation this will cross."""
-        if small.participate is None:
+        if small.clients_per_round is None:
             return fed.population * line.clients / small.population
         return fed.population if line.clients == small.population else cohort
 
@@ -93,7 +93,7 @@ def _forecast(algorithm: Algorithm, fed: Federation, start: tuple[Tensor, ...], 
             sums = [sum(line.bytes * clients(line) for line in lines if line.direction == way) for way in ("up", "down")]
             counts.append([small.ledger["train"].exchanges - before, *sums])
             # with several cohorts in a round, what a client is sent depends on whether it was in one before
-            several = several or (small.participate is not None and small.drawn > 1)
+            several = several or (small.clients_per_round is not None and small.drawn > 1)
             lines.clear()
     total = np.sum(counts[:2], axis=0) + (np.mean(counts[2:], axis=0) * (rounds - 1) if rounds > 1 else 0)
     exchanges, up, down = (round(float(value)) for value in total)

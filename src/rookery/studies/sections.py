@@ -25,7 +25,7 @@ from ..problems.model import Model
 
 
 @dataclass(frozen=True)
-class DataPart:
+class DataSection:
     """[data] what to train on: a data set by `name`, or your own file or folder under `csv`, `npz` or `images`.
 
     label, site, group: columns of your own table; no `group` (the patient) has rows in both training and test part
@@ -142,7 +142,7 @@ class DataPart:
 
 
 @dataclass(frozen=True)
-class SitesPart:
+class SitesSection:
     """[sites] how rows are spread over sites: by chance, by class (dirichlet, shards), in unequal sizes, or as a column says."""
 
     how: Literal["iid", "dirichlet", "shards", "quantity", "column"] = "dirichlet"
@@ -171,7 +171,7 @@ class SitesPart:
 
 
 @dataclass(frozen=True)
-class ModelPart:
+class ModelSection:
     """[model] the net; its inputs and outputs follow from the data."""
 
     name: Literal["linear", "mlp", "small_cnn", "lenet", "conv4", "resnet20", "densenet121"] = "mlp"
@@ -199,15 +199,15 @@ class ModelPart:
 
 
 @dataclass(frozen=True)
-class FederationPart:
+class FederationSection:
     """[federation] how the sites work together. Weights by `positives` make every positive row count the same.
 
-    Cohorts of `participate` sites are drawn with equal probability, or with one in proportion to the weights.
+    Cohorts of `clients_per_round` sites are drawn with equal probability, or with one in proportion to the weights.
     """
 
     engine: Literal["auto", "loop", "vectorised", "wire"] = "auto"
     weights: Literal["equal", "samples", "positives"] = "samples"
-    participate: int | None = None
+    clients_per_round: int | None = None
     cohorts: Literal["uniform", "weighted"] = "uniform"
     min_batch: int = 1
     seed: int = 0
@@ -225,7 +225,7 @@ class FederationPart:
 
 
 @dataclass(frozen=True)
-class WarmUpPart:
+class WarmUpSection:
     """[warm_up] the first `rounds` of the run are FedAvg on class-weighted cross-entropy, from which the objective then starts.
 
     They count: rounds, exchanges, bytes and samples begin with them.
@@ -246,7 +246,8 @@ class WarmUpPart:
             return x
         # another seed than that of the run, which would draw the same rows and cohorts once more
         first = Federation(balanced_cross_entropy(model), fed.data, engine=fed.engine.name.partition(":")[0], weights="samples",
-                           participate=fed.participate, cohorts=fed.cohorts, min_batch=fed.setting.min_batch, seed=fed.setting.seed + 2**32)
+                           clients_per_round=fed.clients_per_round, cohorts=fed.cohorts, min_batch=fed.setting.min_batch,
+                           seed=fed.setting.seed + 2**32)
         first.problem.prepare(first, x)
         algorithm = FedAvg(self.lr, self.local_steps, self.batch)
         state = algorithm.init(first, x)
@@ -257,7 +258,7 @@ class WarmUpPart:
 
 
 @dataclass(frozen=True)
-class RunPart:
+class RunSection:
     """[run] how long, how often to look, and which iterate is the result."""
 
     rounds: int = 50

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from scipy import stats
 
-from .trials import Done, Result, StudyError, Trial, _key
+from .trials import Result, Results, StudyError, Trial, _key
 
 
-class Spread(NamedTuple):
+class MeanStd(NamedTuple):
     """Mean and sample standard deviation of one metric over seeds."""
 
     mean: float
@@ -23,15 +23,15 @@ class Spread(NamedTuple):
         return f"{self.mean:.4f} ± {self.std:.4f}" if self.seeds > 1 else f"{self.mean:.4f}"
 
 
-def spread(values: Sequence[float]) -> Spread:
+def mean_std(values: Sequence[float]) -> MeanStd:
     """
-    >>> print(spread([1.0, 2.0, 3.0]))
+    >>> print(mean_std([1.0, 2.0, 3.0]))
     2.0000 ± 1.0000
     """
-    return Spread(fmean(values), stdev(values) if len(values) > 1 else 0.0, len(values))
+    return MeanStd(fmean(values), stdev(values) if len(values) > 1 else 0.0, len(values))
 
 
-def groups(done: Done, *keys: str) -> dict[tuple[Any, ...], list[Result]]:
+def groups(done: Results, *keys: str) -> dict[tuple[Any, ...], list[Result]]:
     """The results that agree in some of their trials' entries, such as the seeds of one method.
 
     >>> groups([({"m": "A", "seed": 0}, {"v": 1}), ({"m": "A", "seed": 1}, {"v": 2})], "m")
@@ -47,7 +47,7 @@ def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
 
 
-def best(done: Done, keys: Sequence[str], metric: str, larger: bool = True) -> dict[tuple[Any, ...], Trial]:
+def best(done: Results, keys: Sequence[str], metric: str, larger: bool = True) -> dict[tuple[Any, ...], Trial]:
     """For each value of `keys` the trial whose other entries (but the seed) have the best mean of `metric`.
 
     A result without the metric, or with one that is not finite, counts as the worst.
@@ -66,7 +66,7 @@ def best(done: Done, keys: Sequence[str], metric: str, larger: bool = True) -> d
     return {key: settings for key, (_, settings) in chosen.items()}
 
 
-class Paired(NamedTuple):
+class PairedTTest(NamedTuple):
     """The difference of two methods on the same seeds: mean, 95 % interval and p-value of the paired t-test; NaN where it says nothing."""
 
     mean: float
@@ -75,10 +75,10 @@ class Paired(NamedTuple):
     p: float
 
 
-def paired(a: Sequence[float], b: Sequence[float]) -> Paired:
+def paired_ttest(a: Sequence[float], b: Sequence[float]) -> PairedTTest:
     """a − b, seed by seed.
 
-    >>> paired([1.0, 2.0, 3.1], [0.5, 1.4, 2.6]).mean
+    >>> paired_ttest([1.0, 2.0, 3.1], [0.5, 1.4, 2.6]).mean
     0.5333333333333333
     """
     if len(a) != len(b) or len(a) < 2:
@@ -86,12 +86,12 @@ def paired(a: Sequence[float], b: Sequence[float]) -> Paired:
     differences = [u - v for u, v in zip(a, b, strict=True)]
     mean, error = fmean(differences), stdev(differences) / math.sqrt(len(differences))
     if error <= 1e-12 * max(map(abs, (*a, *b))):  # the same difference on every seed, up to rounding: no variance to test against
-        return Paired(mean, mean, mean, math.nan)
+        return PairedTTest(mean, mean, mean, math.nan)
     law = stats.t(len(differences) - 1)
-    return Paired(mean, mean - law.ppf(0.975) * error, mean + law.ppf(0.975) * error, float(2 * law.sf(abs(mean) / error)))
+    return PairedTTest(mean, mean - law.ppf(0.975) * error, mean + law.ppf(0.975) * error, float(2 * law.sf(abs(mean) / error)))
 
 
-def rows(done: Done, metrics: Sequence[str], method: str = "method", setting: Sequence[str] = (),
+def rows(done: Results, metrics: Sequence[str], method: str = "method", setting: Sequence[str] = (),
          paper: dict[tuple[Any, ...], float] | None = None) -> list[dict[str, Any]]:
     """Rows of a record: one for each method, setting and metric, over the seeds; `paper[method, setting…, metric]` is the published one."""
     table = []
@@ -99,7 +99,7 @@ def rows(done: Done, metrics: Sequence[str], method: str = "method", setting: Se
         for metric in metrics:
             values = [result[metric] for result in results if result.get(metric) is not None]
             if values:
-                s = spread(values)
+                s = mean_std(values)
                 table.append({"method": key[0], "setting": dict(zip(setting, key[1:], strict=True)), "metric": metric, "mean": s.mean,
                               "std": s.std, "seeds": s.seeds, "paper": (paper or {}).get((*key, metric))})
     return table

@@ -29,7 +29,7 @@ from ..training.files import append, write_whole
 
 Trial = dict[str, Any]
 Result = dict[str, Any]
-Done = list[tuple[Trial, Result]]
+Results = list[tuple[Trial, Result]]
 
 
 class StudyError(RookeryError):
@@ -46,26 +46,26 @@ def trials(**choices: Iterable[Any]) -> list[Trial]:
 
 
 def study(work: Callable[[Trial], Result], todo: Sequence[Trial], store: Path | str, jobs: int | None = None,
-          told: Callable[[int, int], None] | None = None, still: Callable[[Trial], bool] | None = None) -> Done:
-    """The trials with their results, in order; those that the store holds already, and for which `still` holds, are not done again.
+          on_progress: Callable[[int, int], None] | None = None, is_current: Callable[[Trial], bool] | None = None) -> Results:
+    """The trials with their results, in order; those that the store holds already, and for which `is_current` holds, are not done again.
 
     jobs: processes at a time (default: one per core), each with one thread; 1 works in this process.
-    told: called with the number of trials done and the number of all, as results come.
+    on_progress: called with the number of trials done and the number of all, as results come.
     """
     store = Path(store)
     store.parent.mkdir(parents=True, exist_ok=True)
     known, wanted = _read(store), {_key(trial): trial for trial in todo}
-    left = [trial for key, trial in wanted.items() if key not in known or (still is not None and not still(trial))]
+    left = [trial for key, trial in wanted.items() if key not in known or (is_current is not None and not is_current(trial))]
     number = len(left)
-    if told is not None:
-        told(len(wanted) - number, len(wanted))
+    if on_progress is not None:
+        on_progress(len(wanted) - number, len(wanted))
     jobs = max(1, min(jobs or os.cpu_count() or 1, number))
     for trial, result in ((t, work(t)) for t in left) if jobs == 1 else _together(work, left, jobs):
         known[_key(trial)] = result
         append(store, json.dumps({"trial": trial, "result": result}))
         number -= 1
-        if told is not None:
-            told(len(wanted) - number, len(wanted))
+        if on_progress is not None:
+            on_progress(len(wanted) - number, len(wanted))
     return [(trial, known[_key(trial)]) for trial in todo]
 
 
@@ -117,7 +117,7 @@ def arguments(about: str | None, name: str, quick: str) -> argparse.ArgumentPars
 
 
 def announce(number: int, of: int) -> None:
-    """For `study(told=…)` where there is no bar: a line now and then."""
+    """For `study(on_progress=…)` where there is no bar: a line now and then."""
     if number % 20 == 0 or number == of:
         print(f"{number} of {of} trials", flush=True)
 
@@ -132,10 +132,10 @@ def record(path: Path | str, table: Sequence[dict[str, Any]], minutes: float, co
 def commit() -> str | None:
     """The commit of the working folder, where it is one of git's."""
     try:
-        told = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True, timeout=10)
+        found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
-    return told.stdout.strip()
+    return found.stdout.strip()
 
 
 def invocation() -> str:

@@ -18,7 +18,7 @@ from ..engines.frames import describe
 from ..engines.wire import Wire
 from ..errors import CheckpointError, FrameError
 from ..federation.federation import Cohort, Federation
-from ..federation.placed import Clients
+from ..federation.placed import Placed
 from .files import aside, refusal
 
 FORMAT = "rookery-1"
@@ -30,14 +30,14 @@ def save(path: Path | str, algorithm: Algorithm, fed: Federation, state: Any, ex
     On a remote engine each site keeps its own values, under a tag that the file records.
     """
     path = Path(path)
-    fed.tape.finish()
+    fed.pending.finish()
     tensors: dict[str, Tensor] = {}
     fields: dict[str, Any] = {}
     for name, value in state._asdict().items():
         if isinstance(value, Tensor):
             tensors[name] = value.detach().clone()
             fields[name] = "tensor"
-        elif isinstance(value, Clients):
+        elif isinstance(value, Placed):
             if value.spent:
                 raise CheckpointError(f"the state's {name} {value.spent}; save the newest state")
             everyone = value.cohort is fed
@@ -75,7 +75,7 @@ def load(path: Path | str, algorithm: Algorithm, fed: Federation) -> Any:
     fed.counters = dict(header["counters"])
     fed.ledger.load(header["ledger"])
     notes = {name: note for name, note in header["fields"].items() if isinstance(note, dict)}
-    fresh = {name: fed.tape.number() for name in notes}  # other handles of this federation may still hold the old numbers
+    fresh = {name: fed.pending.number() for name in notes}  # other handles of this federation may still hold the old numbers
     if isinstance(fed.engine, Wire):
         fed.engine.load(header["tag"], {note["id"]: fresh[name] for name, note in notes.items()})
     cohorts: dict[tuple[int, ...], Cohort] = {}
@@ -91,8 +91,8 @@ def load(path: Path | str, algorithm: Algorithm, fed: Federation) -> Any:
             if not isinstance(fed.engine, Wire):
                 rows = [row.clone() for row in tensors[f"{name}.rows"]]
                 fed.engine.restore(fresh[name], tensors[f"{name}.clients"].numpy(), rows, note["pool"])
-            fed.tape.stored.add(fresh[name])
-            values[name] = Clients(cohort, fresh[name], pool=note["pool"])
+            fed.pending.stored.add(fresh[name])
+            values[name] = Placed(cohort, fresh[name], pool=note["pool"])
         else:
             values[name] = note
     return algorithm.State(**values)
@@ -121,7 +121,7 @@ def fingerprint(algorithm: Algorithm, fed: Federation) -> str:
         raise CheckpointError(str(error)) from None
     data = [f"{name} {field.dtype} {tuple(field.shape)} {float(field.double().sum())!r}" for name, field in fed.data.fields.items()]
     problem = [type(fed.problem).__name__, repr(fed.problem.sampling), str(fed.setting.precision)]
-    parts = [program, str(fed.setting.seed), str(fed.participate), fed.cohorts, *fed.data.names, str(fed.data.sizes.tolist()),
+    parts = [program, str(fed.setting.seed), str(fed.clients_per_round), fed.cohorts, *fed.data.names, str(fed.data.sizes.tolist()),
              str(fed.weights.tolist()), *data, *problem]
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 

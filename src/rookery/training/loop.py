@@ -60,7 +60,7 @@ class Run:
     rounds: int = 0
     seconds: float = 0.0
     every: int | None = None
-    trouble: str | None = None  # what diverged, in words
+    failure: str | None = None  # what diverged, in words
     traffic: list[Line] = field(default_factory=list)  # what crossed the network in the last round
     output: Tensor | None = None  # the uniformly drawn iterate, where it was asked for and reached
 
@@ -137,9 +137,9 @@ def run(algorithm: Algorithm, fed: Federation, state: Any, rounds: int, evaluate
                 if keeper is not None and not last and result.rounds % (save_every or loop.interval()) == 0:
                     keeper.save(result, rounds)
         except NonFinite as error:
-            result.reason, result.trouble = "diverged", f"in round {before + result.rounds + 1}, {error}"
+            result.reason, result.failure = "diverged", f"in round {before + result.rounds + 1}, {error}"
         except Diverged as error:
-            result.reason, result.trouble = "diverged", str(error)
+            result.reason, result.failure = "diverged", str(error)
             if loop.good is not None:
                 result.state = result.state._replace(x=loop.good)
             return result
@@ -230,7 +230,7 @@ class _Uniform:
 
     def iterate(self, state: Any) -> Tensor:
         if self.step:
-            with self.fed.rehearsal():
+            with self.fed.replay():
                 state = replace(self.algorithm, local_steps=self.step).round(self.fed, state)  # type: ignore[type-var]
         x: Tensor = state.x
         return x.clone()

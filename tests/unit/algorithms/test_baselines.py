@@ -42,7 +42,7 @@ from rookery.errors import AlgorithmError, ProblemError
 from rookery.federation.program import Schedule
 from rookery.objectives import with_weight_decay
 from rookery.problems import testproblems as known
-from rookery.problems.testproblems import Known
+from rookery.problems.testproblems import TestProblem
 
 LR, Q, ROUNDS = 0.1, 3, 10
 LOW, HIGH = 0.05, 0.3  # a box in which the constraint is active
@@ -54,7 +54,7 @@ def gradients(data: Data) -> list[Any]:
     return [lambda x, p=p: p["a"].T @ (p["a"] @ x - p["b"]) / len(p["b"]) + 0.5 * x for p in parts]
 
 
-def alike(k: Known) -> Known:
+def alike(k: TestProblem) -> TestProblem:
     """Every client's rows all alike: batches do not matter, and epochs give unequal numbers of steps."""
     data = Data.from_parts({n: {f: v.mean(0, keepdim=True).repeat(len(v), *[1] * (v.dim() - 1)) for f, v in k.data.views(i).items()}
                             for i, n in enumerate(k.data.names)})
@@ -187,22 +187,22 @@ FEDAVG = {"mu = 0 makes FedProx FedAvg": FedProx(LR, Q, 2, mu=0.0),
           "FedOpt without momentum, and a server step of 1, is FedAvg": FedOpt(LR, Q, 2, "momentum", server_lr=1.0, beta1=0.0)}
 
 
-@pytest.mark.parametrize("participate", [None, 2])
+@pytest.mark.parametrize("clients_per_round", [None, 2])
 @pytest.mark.parametrize("law", FEDAVG)
-def test_identity_with_fedavg(law: str, participate: int | None) -> None:
+def test_identity_with_fedavg(law: str, clients_per_round: int | None) -> None:
     k = known.minimization()
-    options: dict[str, Any] = {"weights": "samples", "participate": participate, "seed": 4}
+    options: dict[str, Any] = {"weights": "samples", "clients_per_round": clients_per_round, "seed": 4}
     plain = run(FedAvg(LR, Q, 2), Federation(k.problem, k.data, **options), k.x0)
     same(run(FEDAVG[law], Federation(k.problem, k.data, **options), k.x0), [x.numpy() for x in plain])
     changed = {FedProx: {"mu": 1.0}, LocalSGDM: {"momentum": 0.5}, FedOpt: {"beta1": 0.5}}[type(FEDAVG[law])]  # type: ignore[index]
     different(run(replace(FEDAVG[law], **changed), Federation(k.problem, k.data, **options), k.x0), [x.numpy() for x in plain])
 
 
-@pytest.mark.parametrize(("participate", "limits"), [(None, None), (2, None), (None, box(LOW, HIGH))])
-def test_fednova_with_equal_local_steps_is_fedavg(participate: int | None, limits: Any) -> None:
+@pytest.mark.parametrize(("clients_per_round", "limits"), [(None, None), (2, None), (None, box(LOW, HIGH))])
+def test_fednova_with_equal_local_steps_is_fedavg(clients_per_round: int | None, limits: Any) -> None:
     k = known.minimization()
     k = replace(k, problem=replace(k.problem, project_x=limits))
-    options: dict[str, Any] = {"weights": "samples", "participate": participate, "seed": 4, "engine": "loop"}
+    options: dict[str, Any] = {"weights": "samples", "clients_per_round": clients_per_round, "seed": 4, "engine": "loop"}
     fed = Federation(k.problem, k.data, **options)
     algorithm, plain = FedAvg(LR, Q, 2), []
     state = algorithm.init(fed, k.x0)
@@ -214,11 +214,11 @@ def test_fednova_with_equal_local_steps_is_fedavg(participate: int | None, limit
 
 
 @pytest.mark.parametrize("steps", [Q, Epochs(1)], ids=["steps", "epochs"])
-@pytest.mark.parametrize(("participate", "limits"), [(None, None), (2, None), (None, box(LOW, HIGH))])
-def test_fedsvrg_is_fednest_on_a_minimisation(participate: int | None, limits: Any, steps: int | Epochs) -> None:
+@pytest.mark.parametrize(("clients_per_round", "limits"), [(None, None), (2, None), (None, box(LOW, HIGH))])
+def test_fedsvrg_is_fednest_on_a_minimisation(clients_per_round: int | None, limits: Any, steps: int | Epochs) -> None:
     k = known.minimization()
     k = replace(k, problem=replace(k.problem, project_x=limits))
-    options: dict[str, Any] = {"weights": "samples", "participate": participate, "seed": 4, "engine": "loop"}
+    options: dict[str, Any] = {"weights": "samples", "clients_per_round": clients_per_round, "seed": 4, "engine": "loop"}
     nested = run(FedNest(LR, local_steps=steps, batch=2), Federation(as_bilevel(k.problem), k.data, **options), k.x0)
     fed = Federation(k.problem, k.data, **options)
     same(run(FedSVRG(LR, steps, 2), fed, k.x0), [x.numpy() for x in nested])
@@ -345,13 +345,13 @@ EPOCHS = {"FedProx": FedProx(Halving(LR), Epochs(1), 2), "FedNova": FedNova(Halv
 def test_engines_agree_with_unequal_steps_schedules_and_cohorts(name: str, dtype: torch.dtype) -> None:
     k = known.minimization(sizes=(5, 3, 4, 7, 4, 3))
     data = Data.from_parts({n: {f: v.to(dtype) for f, v in k.data.views(i).items()} for i, n in enumerate(k.data.names)})
-    feds = {e: Federation(k.problem, data, engine=e, participate=5, weights="samples") for e in ("loop", "vectorised", "wire")}
+    feds = {e: Federation(k.problem, data, engine=e, clients_per_round=5, weights="samples") for e in ("loop", "vectorised", "wire")}
     ends = {e: run(EPOCHS[name], fed, k.x0.to(dtype), 3)[-1] for e, fed in feds.items()}
     assert torch.equal(ends["wire"], ends["loop"])
     torch.testing.assert_close(ends["vectorised"], ends["loop"])
     assert ends["vectorised"].dtype == dtype
     assert all(fed.ledger == feds["loop"].ledger for fed in feds.values())
-    fed = Federation(k.problem, data, participate=5, weights="samples")
+    fed = Federation(k.problem, data, clients_per_round=5, weights="samples")
     assert (run(replace(EPOCHS[name], lr=LR), fed, k.x0.to(dtype), 3)[-1] - ends["loop"]).norm() > 1e-3  # the schedule was followed
 
 
@@ -449,7 +449,7 @@ def test_weight_decay_moves_the_solution_to_the_closed_form() -> None:
     solution = torch.linalg.solve(H + 0.8 * torch.eye(3), -k.gradient(torch.zeros(3, dtype=torch.float64)))
     fed = Federation(with_weight_decay(k.problem, 0.8), k.data)  # type: ignore[arg-type]
     torch.testing.assert_close(run(FedAvg(0.2), fed, k.x0, 200)[-1], solution)
-    assert (solution - k.x).norm() > 0.05
+    assert (solution - k.x_star).norm() > 0.05
 
 
 def test_weight_decay_is_torchs() -> None:

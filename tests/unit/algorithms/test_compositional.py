@@ -33,7 +33,7 @@ from rookery import (
 from rookery.data import Stored
 from rookery.errors import AlgorithmError
 from rookery.problems import testproblems as known
-from rookery.problems.testproblems import Known
+from rookery.problems.testproblems import TestProblem
 
 LR, Q, ROUNDS = 0.1, 3, 10
 
@@ -97,10 +97,10 @@ def test_gcivr_on_the_samples_that_were_drawn() -> None:
 # identities
 
 
-@pytest.mark.parametrize("participate", [None, 2])
-def test_at_one_local_step_case_ii_the_modified_one_and_feddro_are_one_and_case_i_is_mbsgd(participate: int | None) -> None:
+@pytest.mark.parametrize("clients_per_round", [None, 2])
+def test_at_one_local_step_case_ii_the_modified_one_and_feddro_are_one_and_case_i_is_mbsgd(clients_per_round: int | None) -> None:
     k = known.compositional(d=2, dg=2, plain=0.0)  # without h, which FedDRO gives a batch of its own
-    options: dict[str, Any] = {"participate": participate, "seed": 4}
+    options: dict[str, Any] = {"clients_per_round": clients_per_round, "seed": 4}
     ends = {a.title: [] for a in (FedAvgCaseII(LR), FedAvgCaseI(LR), ModifiedFedAvg(LR), FedDRO(LR), MBSGD(LR))}
     for algorithm in (FedAvgCaseII(LR, 1, 2), ModifiedFedAvg(LR, 1, 2), FedDRO(LR, 1.0, 1, 2), FedAvgCaseI(LR, 1, 2), MBSGD(LR, 2)):
         fed = Federation(k.problem, k.data, **options)
@@ -189,7 +189,7 @@ def test_refusals() -> None:
     four, one = known.compositional(), problems.one_client()
     own, bare = problems.local(), known.compositional(d=2, plain=0.0)
 
-    def start(algorithm: Any, k: Known) -> None:
+    def start(algorithm: Any, k: TestProblem) -> None:
         algorithm.init(Federation(k.problem, k.data), k.x0)
 
     for algorithm, k, text in (

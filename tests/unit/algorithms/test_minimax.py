@@ -14,17 +14,17 @@ import twins_bilevel as twins
 from rookery import SGDA, SMD, FedAvgS, Federation, FedGDAGT, FedNest, LFedNest, LocalSGDA, Minimax, as_bilevel, box, theory
 from rookery.errors import AlgorithmError
 from rookery.problems import testproblems as known
-from rookery.problems.testproblems import Known
+from rookery.problems.testproblems import TestProblem
 
 ROUNDS, TAU = 10, (3, 1, 2, 4)
 
 
-def oracles(k: Known) -> tuple[list[Any], list[Any]]:
+def oracles(k: TestProblem) -> tuple[list[Any], list[Any]]:
     m = [{name: field.mean(0).numpy() for name, field in k.data.views(i).items()} for i in range(len(k.data.names))]
     return ([lambda x, y, p=p: x + p["e"] + p["A"].T @ y for p in m], [lambda x, y, p=p: p["A"] @ x - y - p["b"] for p in m])
 
 
-def run(algorithm: Any, fed: Federation, k: Known, rounds: int = ROUNDS) -> list[Any]:
+def run(algorithm: Any, fed: Federation, k: TestProblem, rounds: int = ROUNDS) -> list[Any]:
     state, states = algorithm.init(fed, k.x0, k.y0), []
     for _ in range(rounds):
         state = algorithm.round(fed, state)
@@ -130,7 +130,7 @@ def test_y_first_drifts_at_one_local_step_and_at_once_does_not() -> None:
     for order, stays in (("simultaneous", True), ("y first", False)):
         fed = Federation(k.problem, k.data)
         algorithm = FedAvgS(0.1, 0.1, order=order)  # type: ignore[arg-type]
-        moved = float((algorithm.round(fed, algorithm.init(fed, k.x, k.y)).x - k.x).norm())
+        moved = float((algorithm.round(fed, algorithm.init(fed, k.x_star, k.y_star)).x - k.x_star).norm())
         assert (moved < 1e-12) is stays
         assert stays or moved > 1e-3
 
@@ -158,7 +158,7 @@ def test_sgda_of_the_theorem_contracts_and_its_rule_is_the_papers() -> None:
     A = known.client_means(k.data, lambda p: p["A"].mean(0))
     l = 1 + float(torch.linalg.matrix_norm(A, 2))
     final = run(SGDA(**theory.sgda(l=l, mu=1.0)), Federation(k.problem, k.data), k, 600)[-1]
-    torch.testing.assert_close(final.x, k.x, rtol=0, atol=1e-6)
+    torch.testing.assert_close(final.x, k.x_star, rtol=0, atol=1e-6)
 
 
 def test_gradient_tracking_converges_linearly_where_local_sgda_stalls() -> None:
@@ -167,7 +167,7 @@ def test_gradient_tracking_converges_linearly_where_local_sgda_stalls() -> None:
     errors = {}
     for name, algorithm in (("tracking", FedGDAGT(0.1, 4)), ("plain", LocalSGDA(0.1, 0.1, 4))):
         states = run(algorithm, Federation(k.problem, k.data), k, 90)
-        errors[name] = np.array([float((s.x - k.x).norm()) for s in states])
+        errors[name] = np.array([float((s.x - k.x_star).norm()) for s in states])
     assert errors["tracking"][-1] ** 2 < 1e-20
     assert errors["plain"][-1] > 1e-3
     logs = np.log(errors["tracking"][10:60])
@@ -182,23 +182,23 @@ def test_fednest_reaches_the_saddle_of_the_paper_and_fedavg_s_does_not() -> None
         k = known.quadratic_saddle(clients=20, lam=lam, s=s)
         fed = Federation(as_bilevel(k.problem), k.data)
         state = run(FedNest(0.5 / lam, 0.5, 1, 4), fed, k, 120)[-1]
-        assert float((state.x - k.x).square().sum()) < 1e-20
-        assert k.y is not None
-        assert float((state.y - k.y).square().sum()) < 1e-20
+        assert float((state.x - k.x_star).square().sum()) < 1e-20
+        assert k.y_star is not None
+        assert float((state.y - k.y_star).square().sum()) < 1e-20
     plain = run(FedAvgS(0.5 / 0.1 / 4, 0.5 / 4, 4), Federation(k.problem, k.data), k, 120)[-1]
-    assert float((plain.x - k.x).square().sum()) > 1e6 * 1e-20
+    assert float((plain.x - k.x_star).square().sum()) > 1e6 * 1e-20
 
 
 def test_the_quadratic_saddle_is_where_both_gradients_vanish() -> None:
     k = known.quadratic_saddle(clients=7, d=4, lam=0.3, s=2.0, seed=3)
     fields = k.data.fields
-    assert k.y is not None
-    gx = 0.3 * k.x - (fields["t"][:, None] * k.y).mean(0)
-    gy = -k.y + fields["b"].mean(0) - (fields["t"][:, None] * k.x).mean(0)
+    assert k.y_star is not None
+    gx = 0.3 * k.x_star - (fields["t"][:, None] * k.y_star).mean(0)
+    gy = -k.y_star + fields["b"].mean(0) - (fields["t"][:, None] * k.x_star).mean(0)
     assert gx.abs().max() < 1e-14
     assert gy.abs().max() < 1e-14
-    assert float(k.gradient(k.x).norm()) < 1e-13
-    assert k.x.abs().max() > 1e-3  # b is kept: without it the saddle point would be 0
+    assert float(k.gradient(k.x_star).norm()) < 1e-13
+    assert k.x_star.abs().max() > 1e-3  # b is kept: without it the saddle point would be 0
 
 
 def test_the_gan_of_the_example_rests_where_the_moments_agree() -> None:

@@ -30,7 +30,7 @@ def rounds(algorithm: Any, fed: Federation, state: Any, n: int) -> Any:
 
 def test_scaffold_with_unequal_weights_and_cohorts_finds_the_weighted_solution() -> None:
     k = known.minimization()
-    fed = Federation(k.problem, k.data, weights="samples", participate=2)
+    fed = Federation(k.problem, k.data, weights="samples", clients_per_round=2)
     w = torch.tensor(fed.weights / fed.weights.sum())
     parts = [k.data.views(i) for i in range(4)]
     H = sum(w[i] * p["a"].T @ p["a"] / len(p["b"]) for i, p in enumerate(parts)) + 0.5 * torch.eye(3, dtype=torch.float64)
@@ -216,20 +216,21 @@ def test_an_interrupt_and_a_cohort_without_weight_leave_the_state_usable() -> No
         algorithm.round(fed, state)
     armed[0] = False
     rounds(algorithm, fed, state, 2)
-    light = Federation(k.problem, k.data, weights=[1, 0, 0, 1], participate=1)
+    light = Federation(k.problem, k.data, weights=[1, 0, 0, 1], clients_per_round=1)
     rounds(algorithm, light, algorithm.init(light, k.x0), 5)
     with pytest.raises(AlgorithmError, match="positive weight"):
         light.cohort(3)
 
 
 @ENGINES
-@pytest.mark.parametrize("participate", [None, 3])
+@pytest.mark.parametrize("clients_per_round", [None, 3])
 @pytest.mark.parametrize(("algorithm", "make"), [(SCAFFOLD(0.1, 2, 2), known.minimization), (FedDRO(0.1, 0.3, 2, 2), known.compositional),
                                                  (AccFCSGM(0.1, 2, 2, 2), known.conditional)], ids=["SCAFFOLD", "FedDRO", "Acc-FCSG-M"])
-def test_going_back_in_a_federation_in_use(engine: str, participate: int | None, algorithm: Any, make: Any, tmp_path: Path) -> None:
+def test_going_back_in_a_federation_in_use(engine: str, clients_per_round: int | None, algorithm: Any, make: Any, tmp_path: Path) -> None:
     """Save, go on, load, load again, exchange something else, and go on: as if nothing had happened after the save."""
     k = make()
-    fed = Federation(k.problem, k.data, engine=Wire(tmp_path / "sites") if engine == "wire" else engine, participate=participate)
+    fed = Federation(k.problem, k.data, engine=Wire(tmp_path / "sites") if engine == "wire" else engine,
+                     clients_per_round=clients_per_round)
     state = rounds(algorithm, fed, algorithm.init(fed, k.x0), 2)
     save(tmp_path / "ckpt", algorithm, fed, state)
     expected = rounds(algorithm, fed, state, 3)

@@ -114,7 +114,7 @@ def test_a_wrong_number_of_weights_is_told() -> None:
     (FedDRO("0.1"), "lr of FedDRO is a number or a schedule; got '0.1'"),  # type: ignore[arg-type]
     (GCIVR(0.1, period=1.5), "period of GCIVR is a whole number"),  # type: ignore[arg-type]
     (FedNest(0.1, terms=2.5), "terms of FedNest is a whole number"),  # type: ignore[arg-type]
-    (FedNest(0.1, full="no"), "full of FedNest is True or False; got 'no'"),  # type: ignore[arg-type]
+    (FedNest(0.1, full_anchors="no"), "full_anchors of FedNest is True or False; got 'no'"),  # type: ignore[arg-type]
     (FedBiOAcc(Decay(0.1)), "lr of FedBiOAcc is a number; got Decay")])  # type: ignore[arg-type]
 def test_hyper_parameters_of_another_type_get_a_sentence(algorithm: Any, text: str) -> None:
     k = known.bilevel() if isinstance(algorithm, FedNest | FedBiOAcc) else known.compositional()
@@ -149,17 +149,17 @@ def test_full_leaves_batches_to_the_local_steps() -> None:
     """Two clients, 3 local steps on y and x, T = 1: q, v, N products and both parts of h of all rows, the steps of 2 (h has two draws)."""
     k = known.bilevel(sizes=(5, 3))
     fed = Federation(k.problem, k.data)
-    algorithm = FedNest(0.1, local_steps=3, terms=4, series="deterministic", batch=2, full=True)
+    algorithm = FedNest(0.1, local_steps=3, terms=4, inverse_solver="neumann", batch=2, full_anchors=True)
     algorithm.round(fed, algorithm.init(fed, k.x0, k.y0))
     assert fed.ledger["train"].samples == (1 + 1 + 4 + 2) * (5 + 3) + 2 * 3 * 2 + 2 * 3 * 2 * 2
 
 
 def test_every_inner_round_has_a_cohort_of_its_own() -> None:
     k = known.bilevel(sizes=(3,) * 8)
-    fed = Federation(k.problem, k.data, participate=2)
+    fed = Federation(k.problem, k.data, clients_per_round=2)
     drawn, cohort = [], fed.cohort
     fed.cohort = lambda *a: drawn.append(cohort(*a)) or drawn[-1]  # type: ignore[func-returns-value,method-assign]
-    algorithm = FedNest(0.1, inner_rounds=3, terms=2, series="deterministic")
+    algorithm = FedNest(0.1, inner_rounds=3, terms=2, inverse_solver="neumann")
     algorithm.round(fed, algorithm.init(fed, k.x0, k.y0))
     assert len(drawn) == 3 + 1 + 2 + 1
     assert len({tuple(S.names) for S in drawn}) > 3
@@ -258,7 +258,7 @@ def test_values_for_all_and_values_of_each_share_a_graph(seed: int) -> None:
                           sampling=Normal((4,), (4,)))
     ends = []
     for engine in ("loop", "vectorised"):
-        fed = Federation(problem, Data.streams(["a", "b", "c", "d"]), participate=2, engine=engine, seed=seed)
+        fed = Federation(problem, Data.streams(["a", "b", "c", "d"]), clients_per_round=2, engine=engine, seed=seed)
         algorithm = AccFCSGM(0.01, outer=2, inner=2)
         state = algorithm.init(fed, torch.ones(4))
         for _ in range(6):

@@ -103,6 +103,6 @@ def test_a_row_without_a_site_is_refused(site: Any) -> None:
 
 
 def test_sizes_are_whole_numbers() -> None:
-    assert Data({"u": torch.ones(3)}, ["a", "b"], [1, 2]).starts.tolist() == [0, 1]  # type: ignore[arg-type]
+    assert Data({"u": torch.ones(3)}, ["a", "b"], [1, 2]).offsets.tolist() == [0, 1]  # type: ignore[arg-type]
     with pytest.raises(DataError, match=r"number of rows; got \[1.5, 1.5\]"):
         Data({"u": torch.ones(3)}, ("a", "b"), np.array([1.5, 1.5]))

@@ -11,7 +11,7 @@ from test_cli import changed
 
 from rookery.data import read_csv, read_npz
 from rookery.errors import ConfigError, DataError, RookeryError
-from rookery.studies.build import assemble
+from rookery.studies.build import build
 from rookery.studies.description import parse
 
 ROWS = [f"{i},{'abc'[i % 3]},{i % 2}" for i in range(40)]
@@ -57,7 +57,7 @@ def test_labels_with_a_point_are_whole_numbers(tmp_path: Path) -> None:
     path = lines(tmp_path / "t.csv", "x,y", *(f"{i},{1 + i % 3}.0" for i in range(60)))
     tree = changed(data={"name": ..., "csv": str(path), "label": "y", "positive": [1]})
     assert read_csv(path, "y")[0].classes == ("1", "2", "3")
-    job = assemble(parse(tree))
+    job = build(parse(tree))
     parts = (job.fed.data.fields["labels"], job.held.fields["labels"], job.test.fields["labels"])
     assert sum(int(part.sum()) for part in parts) == 20
     train, test = lines(tmp_path / "a.csv", "x,y", "1,0", "2,1"), lines(tmp_path / "b.csv", "x,y", "1,0.0", "3,1.0")
@@ -92,13 +92,13 @@ def test_an_entry_of_an_npz_file_is_named(arrays: dict[str, Any], words: str, gi
 def test_an_odd_table_is_answered_by_a_sentence(text: list[str], options: dict[str, Any], words: str, tmp_path: Path) -> None:
     path = lines(tmp_path / "t.csv", *text)
     with pytest.raises(RookeryError, match=words):
-        assemble(parse(changed(data={"name": ..., "csv": str(path), "label": "y", **options})))
+        build(parse(changed(data={"name": ..., "csv": str(path), "label": "y", **options})))
 
 
 def test_a_byte_order_mark_semicolons_reserved_names_and_codes_are_read(tmp_path: Path) -> None:
     text = ["index;inputs;labels;site;y", *(f"{i};{i % 5};{i % 7};{'ab'[i % 2]};{'no' if i % 3 else 'yes'}" for i in range(60))]
     path = lines(tmp_path / "Zeilen 1.csv", *text, end="\r\n", encoding="utf-8-sig")
-    job = assemble(parse(changed(data={"name": ..., "csv": str(path), "label": "y", "delimiter": ";", "text": ["labels"]})))
+    job = build(parse(changed(data={"name": ..., "csv": str(path), "label": "y", "delimiter": ";", "text": ["labels"]})))
     assert job.test.names["inputs"] == ("index", "inputs", *(f"labels={i}" for i in range(7)), "site=a", "site=b")
     assert job.test.classes == ("no", "yes")
     with pytest.raises(ConfigError, match="text name columns of a csv file"):

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rookery import SCAFFOLD, Clients, Compositional, Data, FedAvg, FedDRO, Federation, Minimization, Program
+from rookery import SCAFFOLD, Compositional, Data, FedAvg, FedDRO, Federation, Minimization, Placed, Program
 from rookery.engines import Wire, frames
 from rookery.engines.frames import DTYPES, MAGIC, VERSION, build, describe, pack, unpack
 from rookery.engines.site import Site
@@ -157,12 +157,12 @@ def moments(tmp_path_factory: pytest.TempPathFactory) -> list[Moment]:
                                    (FedDRO(lr=0.1, beta=0.5, local_steps=2, batch=3), composed())):
             wire = Wire(tmp_path_factory.mktemp("sites"))
             wire.run = f"run of {algorithm.title}"  # not a random one, so that every session tests the same frames
-            fed = Federation(problem, rows(), engine=wire, participate=2, seed=1)
+            fed = Federation(problem, rows(), engine=wire, clients_per_round=2, seed=1)
             fed.problem.prepare(fed, x)
             state = algorithm.init(fed, x)
             for _ in range(3):
                 state = algorithm.round(fed, state)
-            wire.save("tag", [value.id for value in state if isinstance(value, Clients)])
+            wire.save("tag", [value.id for value in state if isinstance(value, Placed)])
             wire.load("tag")
             algorithm.round(fed, state)
     return recorded
@@ -915,8 +915,8 @@ def test_a_fault_in_a_loss_reaches_the_server_with_the_site_s_name() -> None:
 
 # checkpoints at sites
 
-def scaffold(wire: Wire, rounds: int, participate: int = 2) -> tuple[Federation, Any]:
-    fed = Federation(plain(), rows(), engine=wire, participate=participate)
+def scaffold(wire: Wire, rounds: int, clients_per_round: int = 2) -> tuple[Federation, Any]:
+    fed = Federation(plain(), rows(), engine=wire, clients_per_round=clients_per_round)
     algorithm = SCAFFOLD(lr=0.1, local_steps=2, batch=2)
     state = algorithm.init(fed, torch.zeros(3, dtype=torch.float64))
     for _ in range(rounds):
@@ -945,7 +945,7 @@ def test_sites_save_and_load_under_a_tag(tmp_path: Path) -> None:
 
 def test_a_missing_tag_says_state_lost_and_names_the_site(tmp_path: Path) -> None:
     wire = Wire(tmp_path)
-    fed, state = scaffold(wire, 1, participate=4)
+    fed, state = scaffold(wire, 1, clients_per_round=4)
     with pytest.raises(StateLost, match=r"^site 'a': state lost: no checkpoint 'never' at this site$"):
         wire.load("never")
     wire.save("once", [state.ci.id])
@@ -965,7 +965,7 @@ def test_a_site_without_a_folder_says_so() -> None:
 
 def test_a_damaged_checkpoint_at_a_site_is_refused_by_name(tmp_path: Path) -> None:
     wire = Wire(tmp_path)
-    _, state = scaffold(wire, 1, participate=4)
+    _, state = scaffold(wire, 1, clients_per_round=4)
     wire.save("tag", [state.ci.id])
     file = wire.sites[1].file("tag")
     file.write_bytes(file.read_bytes()[:-3])
@@ -1014,7 +1014,7 @@ def test_sites_of_one_folder_keep_apart(tmp_path: Path) -> None:
 ], ids=["FedAvg", "SCAFFOLD", "FedDRO"])
 def test_sites_do_not_fill_up(algorithm: Any, problem: Callable[[], Any], bound: int) -> None:
     wire = Wire()
-    fed = Federation(problem(), rows(), engine=wire, participate=2)
+    fed = Federation(problem(), rows(), engine=wire, clients_per_round=2)
     state = algorithm.init(fed, torch.zeros(3, dtype=torch.float64))
     counts = []
     for _ in range(20):

@@ -43,10 +43,11 @@ def test_a_damaged_reply_is_asked_for_again(algorithm: Any, make: Any, lost: str
 
 @RUNS
 @pytest.mark.parametrize("engine", ["wire", "loop", "vectorised"])
-@pytest.mark.parametrize("participate", [None, 3])
-def test_a_round_that_failed_is_run_again_from_the_state_before_it(algorithm: Any, make: Any, engine: str, participate: int | None) -> None:
+@pytest.mark.parametrize("clients_per_round", [None, 3])
+def test_a_round_that_failed_is_run_again_from_the_state_before_it(algorithm: Any, make: Any, engine: str,
+                                                                        clients_per_round: int | None) -> None:
     k = make()
-    fed, other = (Federation(k.problem, k.data, engine=e, participate=participate) for e in (engine, "loop"))
+    fed, other = (Federation(k.problem, k.data, engine=e, clients_per_round=clients_per_round) for e in (engine, "loop"))
     state, expected = algorithm.init(fed, k.x0), algorithm.init(other, k.x0)
     for t in range(5):
         if t in (1, 3):

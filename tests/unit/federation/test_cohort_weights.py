@@ -83,7 +83,7 @@ def test_a_cohort_drawn_by_weight_has_an_unbiased_mean_and_a_uniform_one_has_not
     algorithm, moves = FedAvg(0.5), {}
     whole = algorithm.round(*((fed := Federation(k.problem, k.data, weights=WEIGHTS)), algorithm.init(fed, k.x0))).x
     for cohorts in ("uniform", "weighted"):
-        fed = Federation(k.problem, k.data, weights=WEIGHTS, participate=2, cohorts=cohorts, engine="loop")
+        fed = Federation(k.problem, k.data, weights=WEIGHTS, clients_per_round=2, cohorts=cohorts, engine="loop")
         start = algorithm.init(fed, k.x0)
         moves[cohorts] = torch.stack([algorithm.round(fed, start).x - whole for _ in range(1000)])
     error = {name: float((m.mean(0) / (m.std(0) / 1000**0.5)).abs().max()) for name, m in moves.items()}
@@ -94,7 +94,7 @@ def test_a_cohort_drawn_by_weight_has_an_unbiased_mean_and_a_uniform_one_has_not
 def test_a_client_with_too_much_weight_cannot_be_drawn_by_weight() -> None:
     k = known.minimization()
     with pytest.raises(AlgorithmError, match=r"'site-0' has 0.6 of all weight, too much for a cohort of 2.*at most 1 clients"):
-        Federation(k.problem, k.data, weights=[6, 1, 2, 1], participate=2, cohorts="weighted")
+        Federation(k.problem, k.data, weights=[6, 1, 2, 1], clients_per_round=2, cohorts="weighted")
     with pytest.raises(AlgorithmError, match="""cohorts are "uniform" or "weighted"; got 'by weight'"""):
         Federation(k.problem, k.data, cohorts="by weight")
 
@@ -103,7 +103,7 @@ def test_a_client_with_too_much_weight_cannot_be_drawn_by_weight() -> None:
 def test_scaffold_keeps_its_variate_the_weighted_mean_of_the_clients(engine: str) -> None:
     """c = Σ p_i c_i after any sequence of cohorts, also where these are drawn by weight."""
     k = known.minimization()
-    fed = Federation(k.problem, k.data, weights=WEIGHTS, participate=2, cohorts="weighted", engine=engine, seed=3)
+    fed = Federation(k.problem, k.data, weights=WEIGHTS, clients_per_round=2, cohorts="weighted", engine=engine, seed=3)
     algorithm = SCAFFOLD(0.1, 3)
     state = algorithm.init(fed, k.x0)
     for _ in range(6):
@@ -132,6 +132,6 @@ def test_a_client_without_weight_does_not_disturb_scaffold() -> None:
 def test_fednova_weighs_its_steps_as_its_mean_does() -> None:
     """With equal weights drawing by weight is drawing uniformly by another hand: one local step is FedAvg's."""
     k = known.minimization()
-    feds = [Federation(k.problem, k.data, weights=WEIGHTS, participate=2, cohorts="weighted", seed=5) for _ in range(2)]
+    feds = [Federation(k.problem, k.data, weights=WEIGHTS, clients_per_round=2, cohorts="weighted", seed=5) for _ in range(2)]
     a, b = (algorithm.round(fed, algorithm.init(fed, k.x0)).x for algorithm, fed in zip((FedNova(0.1), FedAvg(0.1)), feds, strict=True))
     torch.testing.assert_close(a, b)

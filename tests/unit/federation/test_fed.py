@@ -16,7 +16,6 @@ from torch import Tensor
 from rookery import (
     SCAFFOLD,
     Bilevel,
-    Clients,
     Cohort,
     Compositional,
     Conditional,
@@ -28,6 +27,7 @@ from rookery import (
     FedNest,
     Minimax,
     Minimization,
+    Placed,
     Program,
 )
 from rookery.data.sampling import Draw, Request
@@ -347,7 +347,7 @@ def test_an_averaged_value_has_left_the_clients(engine: str) -> None:
 
 
 def test_a_value_of_another_cohort_is_refused() -> None:
-    fed = federation(participate=2)
+    fed = federation(clients_per_round=2)
     first, second = fed.cohort(), fed.cohort()
     x = first.broadcast(ones())
     y = first.map(work.increment, x)
@@ -391,7 +391,7 @@ def test_a_non_finite_value_that_nobody_brings_over_is_not_refused(engine: str) 
     fed = federation(engine)
     bad, good = fed.map(work.halves, fed.broadcast(ones()), np.asarray([1.0, 0.0, 1.0, 1.0]))
     assert fed.mean(good).tolist() == [2.0, 2.0]
-    assert isinstance(bad, Clients)
+    assert isinstance(bad, Placed)
 
 
 @engines
@@ -473,7 +473,7 @@ def test_bad_weights_are_refused(weights: Any, words: str) -> None:
 
 
 def test_a_cohort_without_weight_is_refused() -> None:
-    fed = federation(weights=[1, 0, 0, 0], participate=1)
+    fed = federation(weights=[1, 0, 0, 0], clients_per_round=1)
     assert all(fed.cohort().names == ["a"] for _ in range(20))  # those without weight are not drawn
     S = Cohort(fed, np.asarray([2]))
     with pytest.raises(WeightError, match="weights of this cohort of 1 add up to 0"):
@@ -523,8 +523,8 @@ def test_data_that_do_not_fit_together_are_refused(make: Any, words: str) -> Non
 
 @pytest.mark.parametrize("number", [0, 5, -1])
 def test_participation_out_of_range_is_refused(number: int) -> None:
-    with pytest.raises(AlgorithmError, match=f"participate must lie between 1 and the number of clients, 4; got {number}"):
-        federation(participate=number)
+    with pytest.raises(AlgorithmError, match=f"clients_per_round must lie between 1 and the number of clients, 4; got {number}"):
+        federation(clients_per_round=number)
     with pytest.raises(AlgorithmError, match=f"between 1 and 4 clients .*; {number} were asked for"):
         federation().cohort(number)
 
@@ -555,7 +555,7 @@ def test_an_algorithm_for_another_kind_lists_those_that_fit(algorithm: Any, kind
     problem, fitting = KINDS[kind]
     fed = Federation(problem, rows(), engine="loop")
     if algorithm.title in fitting:
-        assert torch.equal(algorithm.fits(fed, ones()), ones())
+        assert torch.equal(algorithm.validate(fed, ones()), ones())
         return
     with pytest.raises(AlgorithmError) as caught:
         algorithm.init(fed, ones())
@@ -668,12 +668,12 @@ def test_a_broadcast_value_that_is_never_used_costs_nothing(engine: str) -> None
     unused = fed.broadcast(ones())
     fed.mean(fed.map(work.increment, fed.broadcast(torch.zeros(3))))
     assert fed.ledger["train"].floats_down == 12
-    assert isinstance(unused, Clients)
+    assert isinstance(unused, Placed)
 
 
 @engines
 def test_a_new_member_of_a_cohort_pays(engine: str) -> None:
-    fed = federation(engine, participate=2, seed=1)
+    fed = federation(engine, clients_per_round=2, seed=1)
     x = fed.broadcast(ones())
     reached: set[str] = set()
     for _ in range(6):
@@ -707,7 +707,7 @@ def test_evaluation_does_not_shift_the_draws_of_training(engine: str) -> None:
         drawn: list[Any] = fed.sum(fed.map(work.drawn, np.arange(4))).tolist()
         return drawn
 
-    plain, other = federation(engine, participate=2), federation(engine, participate=2)
+    plain, other = federation(engine, clients_per_round=2), federation(engine, clients_per_round=2)
     tables, evaluations, cohorts = [], [], []
     for _ in range(3):
         tables.append((table(plain), table(other)))
@@ -739,13 +739,13 @@ def test_work_is_booked_under_the_phase_that_asked_for_it(engine: str) -> None:
 
 
 def test_unread_work_at_past_cohorts_does_not_pile_up() -> None:
-    fed = federation(participate=2)
+    fed = federation(clients_per_round=2)
     for _ in range(30):
         S = fed.cohort()
         S.map(work.increment, S.broadcast(ones()))
         fed.mean(fed.broadcast(ones()))
-    assert len(fed.tape.pending) <= 1
-    assert len(fed.tape.values) <= 2
+    assert len(fed.pending.pending) <= 1
+    assert len(fed.pending.values) <= 2
 
 
 def test_a_phase_ends_with_its_block() -> None:
@@ -813,7 +813,7 @@ def test_the_same_value_twice_in_a_mean_is_alike_on_every_engine() -> None:
 @engines
 def test_values_persist_per_client_across_cohorts(engine: str) -> None:
     """Each cohort adds its round's number to its members' values; the others keep theirs, and the unseen have the default."""
-    fed = federation(engine, participate=2, seed=4)
+    fed = federation(engine, clients_per_round=2, seed=4)
     expected: dict[str, float] = {}
     state = None
     for t in range(6):
@@ -850,7 +850,7 @@ def test_each_client_takes_its_own_value(engine: str, pool: bool) -> None:
 
 @pytest.mark.parametrize("engine", ["loop", "vectorised"])
 def test_state_without_a_handle_is_freed(engine: str) -> None:
-    fed = federation(engine, participate=2)
+    fed = federation(engine, clients_per_round=2)
     algorithm = SCAFFOLD(lr=0.1, local_steps=2, batch=2)
     state = algorithm.init(fed, ones())
     held: Any = fed.engine
@@ -868,7 +868,7 @@ def test_state_without_a_handle_is_freed(engine: str) -> None:
 
 @engines
 def test_the_old_handle_is_spent_after_put(engine: str) -> None:
-    fed = federation(engine, participate=2)
+    fed = federation(engine, clients_per_round=2)
     S = fed.cohort()
     first = fed.put(None, S, S.map(work.level, S.broadcast(ones())))
     second = fed.put(first, S, S.map(work.increment, S.broadcast(ones())))
@@ -882,7 +882,7 @@ def test_the_old_handle_is_spent_after_put(engine: str) -> None:
 
 
 def test_put_writes_into_population_state_only() -> None:
-    fed = federation(participate=2)
+    fed = federation(clients_per_round=2)
     S = fed.cohort()
     value = S.map(work.increment, S.broadcast(ones()))
     with pytest.raises(PlacementError, match=r"put writes into population state, made by put\(None, cohort, value\)"):

@@ -145,7 +145,7 @@ def test_engines_agree_on_the_noise_itself() -> None:
 def test_the_laws_are_those_they_are_called(dtype: torch.dtype) -> None:
     """Kolmogorov's distance, and the moments; 200 000 numbers, so that chance stays far below the bounds."""
     n = 200_000
-    keys = rng.words(range(20))
+    keys = rng.as_keys(range(20))
     normal = Noise((100, 100), dtype, CPU).numbers(keys, 0, 0)
     assert normal.shape == (20, 100, 100)
     assert normal.dtype == dtype
@@ -162,11 +162,11 @@ def test_the_laws_are_those_they_are_called(dtype: torch.dtype) -> None:
 
 
 def test_noise_is_made_in_blocks_without_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Noise((7,), torch.float64, CPU).numbers(rng.words(range(5)), 1, 2)
+    whole = Noise((7,), torch.float64, CPU).numbers(rng.as_keys(range(5)), 1, 2)
     monkeypatch.setattr("rookery.federation.noise.BLOCK", 15)
-    assert torch.equal(Noise((7,), torch.float64, CPU).numbers(rng.words(range(5)), 1, 2), whole)
-    assert Noise((), torch.float32, CPU).numbers(rng.words([1, 2]), 0, 0).shape == (2,)
-    assert Noise((0,), torch.float32, CPU).numbers(rng.words([1, 2]), 0, 0).shape == (2, 0)
+    assert torch.equal(Noise((7,), torch.float64, CPU).numbers(rng.as_keys(range(5)), 1, 2), whole)
+    assert Noise((), torch.float32, CPU).numbers(rng.as_keys([1, 2]), 0, 0).shape == (2,)
+    assert Noise((0,), torch.float32, CPU).numbers(rng.as_keys([1, 2]), 0, 0).shape == (2, 0)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -56,48 +56,48 @@ def test_splitmix64_gives_the_published_sequences(seed: int, published: list[int
     """The generator adds the golden ratio to its state; the hash is its output at that state."""
     states = [(seed + i * GOLDEN) & MASK for i in range(5)]
     assert [slow_splitmix64(s) for s in states] == published
-    assert rng.splitmix64(rng.words(states)).tolist() == published
+    assert rng.splitmix64(rng.as_keys(states)).tolist() == published
 
 
 @steady
 @given(st.lists(word, min_size=1, max_size=8))
 def test_splitmix64_equals_big_integers(states: list[int]) -> None:
-    assert rng.splitmix64(rng.words(states)).tolist() == [slow_splitmix64(s) for s in states]
+    assert rng.splitmix64(rng.as_keys(states)).tolist() == [slow_splitmix64(s) for s in states]
 
 
 @steady
 @given(word, st.lists(word, max_size=5))
 def test_combine_equals_big_integers(key: int, parts: list[int]) -> None:
-    assert rng.combine(rng.words(key), *parts).tolist() == [slow_combine(key, *parts)]
+    assert rng.combine(rng.as_keys(key), *parts).tolist() == [slow_combine(key, *parts)]
 
 
 def test_combine_broadcasts() -> None:
     keys, parts = [3, 5], [7, 11, 13]
-    got = rng.combine(rng.words(keys)[:, None], np.asarray(parts)[None, :])
+    got = rng.combine(rng.as_keys(keys)[:, None], np.asarray(parts)[None, :])
     assert got.tolist() == [[slow_combine(k, p) for p in parts] for k in keys]
 
 
 @steady
 @given(word, st.integers(1, (1 << 32) - 1))
 def test_below_equals_big_integers_and_keeps_its_bound(bits: int, bound: int) -> None:
-    got = int(rng.below(rng.words(bits), bound)[0])
+    got = int(rng.below(rng.as_keys(bits), bound)[0])
     assert got == ((bits >> 32) * bound) >> 32
     assert 0 <= got < bound
 
 
 @pytest.mark.parametrize("bound", [1, 2, 3, 10, 1000, (1 << 31) + 1, (1 << 32) - 1])
 def test_below_reaches_both_ends(bound: int) -> None:
-    assert rng.below(rng.words([0, MASK]), bound).tolist() == [0, bound - 1]
+    assert rng.below(rng.as_keys([0, MASK]), bound).tolist() == [0, bound - 1]
 
 
 @pytest.mark.parametrize(("name", "value"), [("a", 0x2F42665B399EF840), ("server", 0x972C02F8C9B5FADD), ("Zürich", 0x08D579A7FA387470)])
 def test_name_word_is_stable(name: str, value: int) -> None:
     """Written down: another value would change every published run."""
-    assert rng.name_word(name) == slow_name(name) == value
+    assert rng.name_key(name) == slow_name(name) == value
 
 
 def test_name_words_of_many_names_differ() -> None:
-    assert len({rng.name_word(f"client-{i}") for i in range(10_000)}) == 10_000
+    assert len({rng.name_key(f"client-{i}") for i in range(10_000)}) == 10_000
 
 
 # draws
@@ -188,8 +188,8 @@ def test_a_federation_of_others_draws_the_same_for_each(engine: str, names: str)
 def test_a_cohort_follows_names_and_not_places() -> None:
     problem = Minimization(lambda x, b: x.sum())
     names = [f"c{i}" for i in range(20)]
-    first = Federation(problem, data_of(*names), engine="loop", seed=5, participate=6)
-    second = Federation(problem, data_of(*reversed(names)), engine="loop", seed=5, participate=6)
+    first = Federation(problem, data_of(*names), engine="loop", seed=5, clients_per_round=6)
+    second = Federation(problem, data_of(*reversed(names)), engine="loop", seed=5, clients_per_round=6)
     cohorts = [(sorted(first.cohort().names), sorted(second.cohort().names)) for _ in range(30)]
     assert all(a == b for a, b in cohorts)
     assert len({tuple(a) for a, _ in cohorts}) == 30
@@ -199,7 +199,7 @@ def test_a_cohort_follows_names_and_not_places() -> None:
 
 
 def test_cohorts_are_uniform() -> None:
-    fed = Federation(Minimization(lambda x, b: x.sum()), data_of(*[f"c{i}" for i in range(10)]), engine="loop", seed=2, participate=3)
+    fed = Federation(Minimization(lambda x, b: x.sum()), data_of(*[f"c{i}" for i in range(10)]), engine="loop", seed=2, clients_per_round=3)
     counts = np.zeros(10)
     for _ in range(2000):
         counts[fed.cohort().index] += 1
@@ -247,7 +247,7 @@ def test_neighbouring_draws_are_independent(axis: str) -> None:
 
 
 def test_permutations_are_permutations_and_uniform() -> None:
-    keys = rng.combine(rng.words(9), np.arange(6000))
+    keys = rng.combine(rng.as_keys(9), np.arange(6000))
     orders = rng.permuted_index(keys, 3)
     assert orders.shape == (6000, 3)
     assert (np.sort(orders, axis=1) == np.arange(3)).all()

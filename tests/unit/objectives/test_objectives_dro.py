@@ -142,7 +142,7 @@ def test_trained_duals_satisfy_their_own_optimality() -> None:
     x = descended(cvar(squares, 0.4, 0.3).gradient, 0.02, 1500)
     assert (1 / (1 + np.exp(-(pooled(sites(), x[:-1]) - float(x[-1])) / 0.3))).mean() == pytest.approx(0.4, abs=1e-6)
     # at the best λ the weights exp(ℓ/λ) lie on the ball's border
-    x = descended(constrained_dro(squares, 0.2, 0.05, 1.0).own_gradient, 0.05, 3000)
+    x = descended(constrained_dro(squares, 0.2, 0.05, 1.0).plug_in_gradient, 0.05, 3000)
     lam = 0.05 + np.log1p(np.exp(float(x[-1])))
     p = np.exp(pooled(sites(), x[:-1]) / lam)
     p /= p.sum()
@@ -208,8 +208,8 @@ def test_the_report_reads_constrained_dro_and_refuses_the_rest() -> None:
 def test_beyond_the_edge_and_below_the_floor_both_forms_stay_finite_with_a_pull() -> None:
     problem = constrained_dro(lambda x, b: b.a * x[0], 0.5, 0.1, 0.0)
     x, rows = torch.tensor([100.0, -5.0]), Batch({"a": torch.tensor([1.0, 2.0])})
-    assert torch.isfinite(problem.own_gradient(x, rows)).all()
-    assert float(problem.own_gradient(x, rows)[0]) > 0
+    assert torch.isfinite(problem.plug_in_gradient(x, rows)).all()
+    assert float(problem.plug_in_gradient(x, rows)[0]) > 0
     for z0 in (-1.0, 0.0, 1e-30):
         assert torch.isfinite(problem.f_gradient(torch.tensor([z0, 0.5]))).all()
 

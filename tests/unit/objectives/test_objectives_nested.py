@@ -93,7 +93,7 @@ def test_the_hypergradient_is_the_finite_difference_of_the_solved_problem(name: 
     """∂x f − ∇²xy g·p from FedNest's oracles, p by conjugate gradients, against F(x ± ε) with the inner problem solved again."""
     fed, x, start = ALL[name](rows())
     y = inner_solution(fed, x, start)
-    algorithm = FedNest(0.1, terms=60, series="conjugate")
+    algorithm = FedNest(0.1, terms=60, inverse_solver="cg")
     X, Y = fed.broadcast(x, y)
     p = algorithm.fed_ihgp(fed, X, Y)
     assert p is not None
@@ -122,7 +122,7 @@ def test_loss_tuning_is_the_formula_row_by_row() -> None:
     W, offset = y[: CLASSES * INPUTS].view(CLASSES, INPUTS).numpy(), y[CLASSES * INPUTS :].numpy()
     held = data.fields["validation"].numpy().astype(bool)
     labels = data.fields["labels"].numpy()
-    each = [labels[a : a + n][held[a : a + n]] for a, n in zip(data.starts, data.sizes, strict=True)]
+    each = [labels[a : a + n][held[a : a + n]] for a, n in zip(data.offsets, data.sizes, strict=True)]
     share = np.array([np.mean([np.mean(of == c) for of in each]) for c in range(CLASSES)])
     scale, shift = 1 / (1 + np.exp(-x[:CLASSES].numpy())), x[CLASSES:].numpy()
     for k in range(3):
@@ -260,7 +260,7 @@ def test_noisy_rows_lose_their_weight() -> None:
         targets = inputs @ truth * np.where(group == 1, -1.0, 1.0)
         parts[name] = {"inputs": inputs, "targets": targets, "group": group, "validation": held}
     fed = Federation(data_reweighting(square, 0.01), Data.from_parts(parts))
-    algorithm = FedNest(1.0, inner_lr=0.4, inner_rounds=5, local_steps=2, terms=4, series="conjugate")
+    algorithm = FedNest(1.0, inner_lr=0.4, inner_rounds=5, local_steps=2, terms=4, inverse_solver="cg")
     state = algorithm.init(fed, torch.zeros(2, dtype=torch.float64), torch.zeros(INPUTS, dtype=torch.float64))
     for _ in range(25):
         state = algorithm.round(fed, state)

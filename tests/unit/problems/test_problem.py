@@ -31,7 +31,7 @@ from rookery.engines.local import BLOCK_ROWS, Pool
 from rookery.errors import AlgorithmError, CheckpointError, ProblemError
 from rookery.problems import testproblems as known
 from rookery.problems.autodiff import functional
-from rookery.problems.testproblems import Known
+from rookery.problems.testproblems import TestProblem
 from rookery.training.checkpoint import load, save
 
 STEP = 1e-6
@@ -132,7 +132,7 @@ def test_g_of_the_wrong_shape_is_refused() -> None:
 # test problems
 
 
-def total(k: Known, x: Tensor) -> Tensor:
+def total(k: TestProblem, x: Tensor) -> Tensor:
     """The whole objective at x, straight from its definition with all rows."""
     p, parts = k.problem, [Batch(k.data.views(i)) for i in range(len(k.data.names))]
 
@@ -152,17 +152,17 @@ def total(k: Known, x: Tensor) -> Tensor:
         case Compositional():
             return p.f(mean(lambda b: p.g(x, b))) + mean(lambda b: p.h_value(x, b))
         case Minimax():
-            assert k.y is not None
-            y = argmin(lambda y: -mean(lambda b: p.f(x, y, b)), k.y + 1)
+            assert k.y_star is not None
+            y = argmin(lambda y: -mean(lambda b: p.f(x, y, b)), k.y_star + 1)
             return mean(lambda b: p.f(x, y, b))
         case CompositionalMinimax():
-            assert k.y is not None
+            assert k.y_star is not None
             z = mean(lambda b: p.g(x, b))
-            y = argmin(lambda y: -mean(lambda b: p.f(z, y, b)), k.y + 1)
+            y = argmin(lambda y: -mean(lambda b: p.f(z, y, b)), k.y_star + 1)
             return mean(lambda b: p.f(z, y, b))
         case Bilevel():
-            assert k.y is not None
-            y = argmin(lambda y: mean(lambda b: p.g(x, y, b)), k.y + 1)
+            assert k.y_star is not None
+            y = argmin(lambda y: mean(lambda b: p.g(x, y, b)), k.y_star + 1)
             return mean(lambda b: p.f(x, y, b))
     raise AssertionError
 
@@ -171,10 +171,10 @@ def total(k: Known, x: Tensor) -> Tensor:
 @pytest.mark.parametrize("seed", [0, 5])
 def test_the_closed_forms_are_those_of_the_definition(name: str, seed: int) -> None:
     k = known.ALL[name](seed=seed)
-    assert k.gradient(k.x).norm() < 1e-10
+    assert k.gradient(k.x_star).norm() < 1e-10
     torch.testing.assert_close(k.gradient(k.x0), difference(lambda x: total(k, x), k.x0), rtol=1e-5, atol=1e-6)
-    away = k.x + 0.1 * torch.randn(3, dtype=torch.float64)
-    assert total(k, away) > total(k, k.x)
+    away = k.x_star + 0.1 * torch.randn(3, dtype=torch.float64)
+    assert total(k, away) > total(k, k.x_star)
     spread = torch.stack([next(iter(k.data.views(i).values())).mean(0) for i in range(4)]).std(0)
     assert spread.min() > 0.01  # the clients differ
 
@@ -183,12 +183,12 @@ def test_the_closed_forms_are_those_of_the_definition(name: str, seed: int) -> N
 def test_a_composition_without_h_has_its_shortest_solution(dg: int) -> None:
     """With fewer inner values than unknowns many x solve it, and a rounded AᵀA may or may not be invertible."""
     k = known.compositional(dg=dg, plain=0.0)
-    assert k.gradient(k.x).norm() < 1e-10
+    assert k.gradient(k.x_star).norm() < 1e-10
     A = known.client_means(k.data, lambda p: p["A"].mean(0)).numpy()
     if dg <= 3:
-        torch.testing.assert_close(k.y, torch.ones(dg, dtype=torch.float64))  # f(z) = ½‖z − 1‖²
+        torch.testing.assert_close(k.y_star, torch.ones(dg, dtype=torch.float64))  # f(z) = ½‖z − 1‖²
     across = np.linalg.svd(A)[2][dg:]  # the directions that g does not see
-    np.testing.assert_allclose(across @ k.x.numpy(), 0, atol=1e-10)
+    np.testing.assert_allclose(across @ k.x_star.numpy(), 0, atol=1e-10)
 
 
 # population state
@@ -215,7 +215,7 @@ def test_population_state_is_sparse_grows_without_moving_and_goes_to_disk_past_i
 
 def test_a_truncated_a_foreign_and_a_missing_checkpoint_are_refused(tmp_path: Path) -> None:
     k = known.minimization()
-    fed = Federation(k.problem, k.data, participate=2)
+    fed = Federation(k.problem, k.data, clients_per_round=2)
     algorithm = SCAFFOLD(0.1, 2)
     state = algorithm.round(fed, algorithm.init(fed, k.x0))
     path = tmp_path / "run.ckpt"
@@ -224,12 +224,13 @@ def test_a_truncated_a_foreign_and_a_missing_checkpoint_are_refused(tmp_path: Pa
     for cut in (0, 7, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:cut])
         with pytest.raises(CheckpointError, match="not a whole checkpoint"):
-            load(path, algorithm, Federation(k.problem, k.data, participate=2))
+            load(path, algorithm, Federation(k.problem, k.data, clients_per_round=2))
     path.write_bytes(whole)
     others: list[tuple[Any, Federation]] = [
-        (SCAFFOLD(0.2, 2), Federation(k.problem, k.data, participate=2)), (algorithm, Federation(k.problem, k.data, participate=2, seed=1)),
-        (algorithm, Federation(k.problem, k.data)), (FedAvg(0.1), Federation(k.problem, k.data, participate=2)),
-        (algorithm, Federation(k.problem, known.minimization(sizes=(2, 2, 2)).data, participate=2))]
+        (SCAFFOLD(0.2, 2), Federation(k.problem, k.data, clients_per_round=2)),
+        (algorithm, Federation(k.problem, k.data, clients_per_round=2, seed=1)),
+        (algorithm, Federation(k.problem, k.data)), (FedAvg(0.1), Federation(k.problem, k.data, clients_per_round=2)),
+        (algorithm, Federation(k.problem, known.minimization(sizes=(2, 2, 2)).data, clients_per_round=2))]
     for other, elsewhere in others:
         with pytest.raises(CheckpointError, match="another run"):
             load(path, other, elsewhere)

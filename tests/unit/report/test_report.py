@@ -100,8 +100,8 @@ def test_the_summary_has_means_and_deviations_over_seeds_and_marks_the_best(tmp_
 
 def test_a_method_that_diverged_is_flagged_and_not_the_best(tmp_path: Path) -> None:
     runs = {"A": (0.9, "diverged", "client 'x': a step too large"), "B": (0.8, "rounds", None), "C": (0.7, "interrupted", None)}
-    folders = [make(tmp_path / label, label, 3, [row(4, **{"test AP": value})], reason=reason, trouble=trouble)
-               for label, (value, reason, trouble) in runs.items()]
+    folders = [make(tmp_path / label, label, 3, [row(4, **{"test AP": value})], reason=reason, failure=failure)
+               for label, (value, reason, failure) in runs.items()]
     page = paged(tmp_path, *folders)
     assert [kind for _, kind in page.column(0, "test AP")] == ["", "best", ""]
     flags = [text for tag, text in page.texts if tag == "li" and "after" in text]

@@ -34,7 +34,7 @@ def hostile(tmp_path: Path) -> list[Path]:
     config = {EVIL: {EVIL: EVIL}}
     history = [row(0, **{EVIL: 1.0}), row(1, **{EVIL: 2.0})]
     return [make(tmp_path / str(k), EVIL + str(k), k, history, scored(k), title=EVIL, command=EVIL, config=config,
-                 versions={EVIL: EVIL}, machine=EVIL, reason="diverged", trouble=EVIL, ledger={EVIL: account(exchanges=1, calls={EVIL: 1})},
+                 versions={EVIL: EVIL}, machine=EVIL, reason="diverged", failure=EVIL, ledger={EVIL: account(exchanges=1, calls={EVIL: 1})},
                  sites=[{"site": EVIL, EVIL: 0.5}], traffic=traffic([("down", EVIL, 3)]),
                  tuning={"metric": EVIL, "tried": [{"values": config[EVIL], "score": 1.0}], "chosen": config[EVIL]}) for k in range(2)]
 
@@ -143,7 +143,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
                        for r in range(0, 9, 1 + seed)]
             records.append(load(make(
                 folder / f"{len(records)}", method, seed, history, scored(seed), title="a surrogate by a method", command="x" * 300,
-                config={"run": {"rounds": 8, "name": "y" * 200}}, machine="z" * 200, reason="diverged", trouble="w" * 200,
+                config={"run": {"rounds": 8, "name": "y" * 200}}, machine="z" * 200, reason="diverged", failure="w" * 200,
                 ledger={"train": account(exchanges=10**9, floats_up=10**12, calls={"grad": 10**9})},
                 sites=[{"site": f"site {k} " + "v" * 50, "rows": 10**6, "AUC": 0.5 + k / 20, "loss": k / 3} for k in range(8)],
                 traffic=traffic([("down", "f" * 60, 10**6)], *[[("down", "g", 1), ("up", "g", 1)]] * 200,

@@ -14,7 +14,7 @@ from test_cli import GOOD, changed, command, toml
 
 from rookery.errors import ConfigError, RookeryError
 from rookery.federation.epochs import Epochs
-from rookery.studies.communication import crossing, letters
+from rookery.studies.communication import as_formula, communication
 from rookery.studies.compare import compare
 from rookery.studies.description import algorithms, describe, parse
 from rookery.training.schedules import Cosine, Decay, Drop
@@ -113,16 +113,16 @@ def test_mistakes_in_a_schedule(lr: dict[str, Any], words: str) -> None:
 
 @pytest.mark.parametrize("title", sorted(algorithms()))
 def test_what_crosses_the_network_is_found_for_every_algorithm(title: str) -> None:
-    _, lines = crossing(algorithms()[title])
+    _, lines = communication(algorithms()[title])
     assert {line.direction for line in lines} == {"down", "up"}
     fixed = {"FastDRO": {1, 2, 4, 30}}.get(title, {1})  # lengths that do not depend on those of x and y
-    assert all(not letters(line.floats).isdigit() or line.floats in fixed for line in lines)
+    assert all(not as_formula(line.floats).isdigit() or line.floats in fixed for line in lines)
     assert all(line.what for line in lines)
 
 
 def test_crossing_of_feddro_is_its_papers() -> None:
-    _, lines = crossing(algorithms()["FedDRO"])
-    assert [(line.direction, letters(line.floats)) for line in lines] == [
+    _, lines = communication(algorithms()["FedDRO"])
+    assert [(line.direction, as_formula(line.floats)) for line in lines] == [
         ("down", "d"), ("down", "d_y"), ("up", "d_y"), ("down", "d_y"), ("up", "d_y"), ("down", "d_y"), ("up", "d")]
 
 

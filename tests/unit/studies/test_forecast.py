@@ -10,8 +10,8 @@ from test_cli import changed, command, toml
 
 from rookery import Algorithm, Federation, FedNest, LFedNest, SimFBO
 from rookery.problems import testproblems as known
-from rookery.studies.build import assemble
-from rookery.studies.communication import crossing, small_problems
+from rookery.studies.build import build
+from rookery.studies.communication import communication, small_problems
 from rookery.studies.description import algorithms, parse
 from rookery.studies.forecast import forecast
 
@@ -21,14 +21,14 @@ AP: dict[str, Any] = {"data": {"positive": [1]}, "objective": {"name": "ap_surro
 
 
 @pytest.mark.parametrize("sections", [
-    {}, {"federation": {"participate": 2}}, {"algorithm": {"name": "SCAFFOLD"}, "federation": {"participate": 3}},
+    {}, {"federation": {"clients_per_round": 2}}, {"algorithm": {"name": "SCAFFOLD"}, "federation": {"clients_per_round": 3}},
     {"algorithm": {"local_steps": ..., "epochs": 1}}, {"algorithm": {"local_steps": [1, 2, 3, 4]}}, {"warm_up": {"rounds": 2}},
     {"run": {"rounds": 0}}, {"run": {"rounds": 1}}, {"algorithm": {"name": "FedOpt"}}, {"algorithm": {"name": "FedLin"}}, DRO,
-    {**DRO, "federation": {"participate": 2}, "warm_up": {"rounds": 1}}, {**DRO, "objective": {"name": "group_dro"}},
+    {**DRO, "federation": {"clients_per_round": 2}, "warm_up": {"rounds": 1}}, {**DRO, "objective": {"name": "group_dro"}},
     {**DRO, "algorithm": {"name": "GCIVR", "local_steps": ..., "period": 3}}, {**AP, "algorithm": {**AP["algorithm"], "name": "FCSG"}},
     {**AP, "algorithm": {**AP["algorithm"], "name": "Acc-FCSG-M", "beta": 0.3}}], ids=str)
 def test_a_run_sends_what_was_foretold(sections: dict[str, Any]) -> None:
-    job = assemble(parse(changed(**{**sections, "federation": {"engine": "loop", **sections.get("federation", {})}})))
+    job = build(parse(changed(**{**sections, "federation": {"engine": "loop", **sections.get("federation", {})}})))
     before = torch.get_rng_state()
     coming = job.forecast()
     assert torch.equal(torch.get_rng_state(), before)
@@ -42,7 +42,7 @@ def test_a_run_sends_what_was_foretold(sections: dict[str, Any]) -> None:
 @pytest.mark.parametrize("title", sorted(algorithms()))
 def test_every_algorithm_sends_at_most_what_was_foretold(title: str) -> None:
     cls = algorithms()[title]
-    algorithm, _ = crossing(cls)
+    algorithm, _ = communication(cls)
     for problem in small_problems(cls.solves):
         fed = Federation(problem.problem, problem.data, engine="loop")
         start = (problem.x0, problem.y0) if "y" in algorithm.init.__code__.co_varnames else (problem.x0,)  # type: ignore[attr-defined]
@@ -60,7 +60,7 @@ def test_every_algorithm_sends_at_most_what_was_foretold(title: str) -> None:
 
 
 @pytest.mark.parametrize(("algorithm", "how"), [
-    (FedNest(0.1, 0.1, terms=5), "at most "), (FedNest(0.1, 0.1, terms=5, series="deterministic"), ""), (LFedNest(0.1, 0.1), "at most ")],
+    (FedNest(0.1, 0.1, terms=5), "at most "), (FedNest(0.1, 0.1, terms=5, inverse_solver="neumann"), ""), (LFedNest(0.1, 0.1), "at most ")],
     ids=["random", "deterministic", "LFedNest"])
 def test_a_number_of_terms_that_is_drawn_is_the_largest(algorithm: Algorithm, how: str) -> None:
     k = known.bilevel()
@@ -68,7 +68,7 @@ def test_a_number_of_terms_that_is_drawn_is_the_largest(algorithm: Algorithm, ho
     coming = forecast(algorithm, fed, k.x0, k.y0, rounds=4)
     assert coming is not None
     assert coming.how == how
-    partial = Federation(k.problem, k.data, engine="loop", participate=2)
+    partial = Federation(k.problem, k.data, engine="loop", clients_per_round=2)
     coming = forecast(FedNest(0.1, 0.1), partial, k.x0, k.y0, rounds=4)
     assert coming is not None
     assert coming.how == "about "  # who knows x already depends on the cohorts

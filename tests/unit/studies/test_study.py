@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rookery.studies.statistics import best, groups, paired, rows, spread
+from rookery.studies.statistics import best, groups, mean_std, paired_ttest, rows
 from rookery.studies.trials import StudyError, record, study, trials
 
 SQUARES: list[int] = []
@@ -37,7 +37,7 @@ def test_trials_are_done_once_and_an_interrupted_study_goes_on(tmp_path: Path) -
     with store.open("a") as file:
         file.write('{"trial": {"n": 3}, "resu')  # the machine stopped in the middle of a line
     seen: list[tuple[int, int]] = []
-    done = study(square, todo, store, jobs=1, told=lambda a, b: seen.append((a, b)))
+    done = study(square, todo, store, jobs=1, on_progress=lambda a, b: seen.append((a, b)))
     assert SQUARES == [0, 1, 2, 3, 4]
     assert [result["square"] for _, result in done] == [0, 1, 4, 9, 16]
     assert seen == [(3, 5), (4, 5), (5, 5)]
@@ -59,12 +59,12 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
 def test_the_paired_test_is_scipys() -> None:
     r = np.random.default_rng(0)
     a, b = r.normal(0.3, 1, 8), r.normal(0, 1, 8)
-    ours, theirs = paired(a.tolist(), b.tolist()), stats.ttest_rel(a, b)
+    ours, theirs = paired_ttest(a.tolist(), b.tolist()), stats.ttest_rel(a, b)
     interval = theirs.confidence_interval(0.95)
     np.testing.assert_allclose(ours, [(a - b).mean(), interval.low, interval.high, theirs.pvalue], rtol=1e-12)
-    assert np.isnan(paired([0.3, 0.4], [0.2, 0.3]).p)  # equal differences, which rounding must not make significant
+    assert np.isnan(paired_ttest([0.3, 0.4], [0.2, 0.3]).p)  # equal differences, which rounding must not make significant
     with pytest.raises(StudyError, match="same seeds of both"):
-        paired([1.0], [2.0])
+        paired_ttest([1.0], [2.0])
 
 
 def test_spread_groups_and_rows() -> None:
@@ -74,7 +74,7 @@ def test_spread_groups_and_rows() -> None:
     assert [row["paper"] for row in table] == [None, 0.3, None, None]
     assert table[1]["setting"] == {"K": 2}
     np.testing.assert_allclose([table[1]["mean"], table[1]["std"]], [0.21, 0.01])
-    assert spread([2.0]) == (2.0, 0.0, 1)
+    assert mean_std([2.0]) == (2.0, 0.0, 1)
 
 
 def test_the_best_of_a_grid_is_by_the_mean_over_seeds_and_never_one_that_diverged() -> None:

@@ -19,7 +19,7 @@ from rookery import SCAFFOLD, Data, Federation, FedOpt
 from rookery.data.split import hold_out
 from rookery.errors import CheckpointError, ConfigError, NonFinite
 from rookery.problems import testproblems as known
-from rookery.studies.build import assemble
+from rookery.studies.build import build
 from rookery.studies.compare import compare
 from rookery.studies.description import parse
 from rookery.training.loop import run
@@ -42,22 +42,22 @@ def test_a_class_called_by_a_number_is_the_one_of_that_name(tmp_path: Path) -> N
     path = csv(tmp_path / "t.csv")
     counts = [sum(f",{c}," in line for line in path.read_text().splitlines()) for c in (1, 2, 3)]
     for c in (1, 2, 3):
-        job = assemble(parse(own(path, positive=[c])))
+        job = build(parse(own(path, positive=[c])))
         parts = (job.fed.data.fields["labels"], job.held.fields["labels"], job.test.fields["labels"])
         assert sum(int(part.sum()) for part in parts) == counts[c - 1]
 
 
 def test_test_rows_do_not_depend_on_the_seed(tmp_path: Path) -> None:
     path = csv(tmp_path / "t.csv")
-    parts = [assemble(parse({**own(path), "federation": {"seed": seed}})).test.fields["inputs"] for seed in (0, 7, 10**6)]
+    parts = [build(parse({**own(path), "federation": {"seed": seed}})).test.fields["inputs"] for seed in (0, 7, 10**6)]
     assert torch.equal(parts[0], parts[1])
     assert torch.equal(parts[0], parts[2])
-    other = assemble(parse(own(path, split_seed=1))).test.fields["inputs"]
+    other = build(parse(own(path, split_seed=1))).test.fields["inputs"]
     assert not torch.equal(parts[0], other)
 
 
 def test_nobody_has_rows_both_in_training_and_in_validation(tmp_path: Path) -> None:
-    job = assemble(parse(own(csv(tmp_path / "t.csv"), group="patient")))
+    job = build(parse(own(csv(tmp_path / "t.csv"), group="patient")))
     for name in job.held.names:
         parts = [data.views(data.names.index(name))["group"].tolist() for data in (job.fed.data, job.held)]
         assert not set(parts[0]) & set(parts[1])
@@ -122,7 +122,7 @@ def test_a_warm_up_that_diverges_is_the_worst_of_a_grid(tmp_path: Path) -> None:
 
 
 def test_a_warm_up_draws_other_rows_and_its_seconds_count(tmp_path: Path) -> None:
-    job = assemble(parse(changed(warm_up={"rounds": 2}, federation={"participate": 2})))
+    job = build(parse(changed(warm_up={"rounds": 2}, federation={"clients_per_round": 2})))
     result = job.run(tmp_path / "run", "x")
     assert result.history[0]["seconds"] > 0
     about = json.loads((tmp_path / "run" / "about.json").read_text())
@@ -162,7 +162,7 @@ def test_where_x_is_no_mean_of_points_the_uniform_iterate_is_a_rounds(algorithm:
 
 def test_the_uniform_iterate_is_what_is_scored_and_predicted(tmp_path: Path) -> None:
     tree = changed(run={"rounds": 6, "every": 6, "output": "uniform"}, federation={"seed": 1})
-    job = assemble(parse(tree))
+    job = build(parse(tree))
     result = job.run(tmp_path / "run", "x")
     assert result.output is not None
     saved = np.load(tmp_path / "run" / "predictions.npz")
@@ -171,18 +171,18 @@ def test_the_uniform_iterate_is_what_is_scored_and_predicted(tmp_path: Path) -> 
     assert json.loads((tmp_path / "run" / "history.jsonl").read_text().splitlines()[-1]) == result.history[-1]
     assert json.loads((tmp_path / "run" / "about.json").read_text())["iterate"] == "uniform"
     with pytest.raises(CheckpointError, match="drawn from 6 rounds, and they cannot become 9"):
-        assemble(parse({**tree, "run": {**tree["run"], "rounds": 9}})).run(tmp_path / "run", "x", resume=True)
+        build(parse({**tree, "run": {**tree["run"], "rounds": 9}})).run(tmp_path / "run", "x", resume=True)
 
 
 def test_a_run_goes_on_only_as_it_was_described(tmp_path: Path) -> None:
     tree = changed(objective={"name": "kl_dro", "lam": 2.0}, algorithm={"name": "FedDRO"})
-    assemble(parse(tree)).run(tmp_path, "x")
+    build(parse(tree)).run(tmp_path, "x")
     traffic = json.loads((tmp_path / "about.json").read_text())["traffic"]
     with pytest.raises(CheckpointError, match="another description"):
-        assemble(parse(changed(objective={"name": "kl_dro", "lam": 9.0}, algorithm={"name": "FedDRO"}))).run(tmp_path, "x", resume=True)
-    assemble(parse(tree)).run(tmp_path, "x", resume=True)
+        build(parse(changed(objective={"name": "kl_dro", "lam": 9.0}, algorithm={"name": "FedDRO"}))).run(tmp_path, "x", resume=True)
+    build(parse(tree)).run(tmp_path, "x", resume=True)
     assert json.loads((tmp_path / "about.json").read_text())["traffic"] == traffic != []
-    longer = assemble(parse({**tree, "run": {"rounds": 6}})).run(tmp_path, "x", resume=True)
+    longer = build(parse({**tree, "run": {"rounds": 6}})).run(tmp_path, "x", resume=True)
     assert longer.rounds == 6
 
 
@@ -197,7 +197,7 @@ def test_minutes_are_those_of_a_call(tmp_path: Path) -> None:
 
 def test_a_run_on_the_wire_keeps_its_sites_state_in_its_folder(tmp_path: Path) -> None:
     tree = changed(federation={"engine": "wire"}, algorithm={"name": "SCAFFOLD"})
-    assemble(parse(tree), tmp_path).run(tmp_path, "x")
+    build(parse(tree), tmp_path).run(tmp_path, "x")
     assert list((tmp_path / "sites").iterdir())
 
 

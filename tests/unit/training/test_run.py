@@ -50,7 +50,7 @@ def test_evaluation_changes_nothing_and_is_booked_apart() -> None:
     algorithm = FedAvg(0.1, 2, 2)
     ends = []
     for every in (1, 7):
-        fed = federation(participate=2)
+        fed = federation(clients_per_round=2)
 
         def evaluate(state: Any, fed: Federation = fed) -> dict[str, float]:
             return {"mean": float(fed.mean(fed.map(algorithm.step, fed.broadcast(state.x), 0.0)).sum())}
@@ -83,11 +83,11 @@ def test_how_often_to_evaluate_is_chosen_once_so_that_it_takes_a_tenth(monkeypat
 
 @pytest.mark.parametrize("algorithm", [FedAvg(0.1, 2, 2), SCAFFOLD(0.1, 2, 2)], ids=["FedAvg", "SCAFFOLD"])
 def test_a_resumed_run_is_the_unbroken_one(algorithm: Any, tmp_path: Path) -> None:
-    whole = federation(participate=3)
+    whole = federation(clients_per_round=3)
     expected = run(algorithm, whole, algorithm.init(whole, K.x0), 12, distance, 2)
-    first = federation(participate=3)
+    first = federation(clients_per_round=3)
     run(algorithm, first, algorithm.init(first, K.x0), 5, distance, 2, folder=tmp_path, save_every=1)
-    second = federation(participate=3)
+    second = federation(clients_per_round=3)
     result = run(algorithm, second, algorithm.init(second, K.x0), 12, distance, 2, folder=tmp_path, resume=True)
     assert torch.equal(result.state.x, expected.state.x)
     assert second.ledger["train"] == whole.ledger["train"]
@@ -123,8 +123,8 @@ def test_a_run_that_diverges_keeps_its_last_good_state(tmp_path: Path) -> None:
         algorithm = SCAFFOLD(5.0)
         result = run(algorithm, fed, algorithm.init(fed, 3 * K.x0), 100, folder=tmp_path / engine)
         assert result.reason == "diverged"
-        assert result.trouble is not None
-        assert "site-" in result.trouble
+        assert result.failure is not None
+        assert "site-" in result.failure
         assert torch.isfinite(result.state.x).all()
         again = Federation(problem, K.data, engine=engine)
         from rookery.training.checkpoint import load
@@ -168,7 +168,7 @@ from rookery.training.loop import run
 name, folder, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
 k = known.minimization() if name == "SCAFFOLD" else known.compositional()
 algorithm = SCAFFOLD(0.05, 3, 2) if name == "SCAFFOLD" else FedDRO(0.05, 0.3, 3, 2)
-fed = Federation(k.problem, k.data, engine="loop", participate=3)
+fed = Federation(k.problem, k.data, engine="loop", clients_per_round=3)
 print("ready", flush=True)
 state = algorithm.init(fed, k.x0)
 result = run(algorithm, fed, state, rounds, lambda s: {"norm": float(s.x.norm())}, 3, folder=folder, resume=True, save_every=1)
@@ -217,11 +217,11 @@ def test_a_remote_run_saves_at_the_sites_and_goes_on(tmp_path: Path) -> None:
     algorithm = FedDRO(0.1, 0.3, 2, 2)
     sites = tmp_path / "sites"
     sites.mkdir()
-    whole = Federation(k.problem, k.data, engine="loop", participate=3)
+    whole = Federation(k.problem, k.data, engine="loop", clients_per_round=3)
     expected = run(algorithm, whole, algorithm.init(whole, k.x0), 7)
-    first = Federation(k.problem, k.data, engine=Wire(sites), participate=3)
+    first = Federation(k.problem, k.data, engine=Wire(sites), clients_per_round=3)
     run(algorithm, first, algorithm.init(first, k.x0), 4, folder=tmp_path / "run")
-    second = Federation(k.problem, k.data, engine=Wire(sites), participate=3)
+    second = Federation(k.problem, k.data, engine=Wire(sites), clients_per_round=3)
     result = run(algorithm, second, algorithm.init(second, k.x0), 7, folder=tmp_path / "run", resume=True)
     assert torch.equal(result.state.x, expected.state.x)
 

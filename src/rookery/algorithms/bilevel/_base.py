@@ -19,7 +19,7 @@ from torch import Tensor
 from ...errors import AlgorithmError
 from ...problems.base import Problem
 from ...problems.kinds import Bilevel
-from ..base import Algorithm, Number, positive
+from ..base import Algorithm, Number, check_positive
 from ..minimax._base import start
 from .curvature import neumann_product, refuse_embedded
 
@@ -48,18 +48,18 @@ class _Alone(Algorithm):
         t: int
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, inner_lr=self.inner_lr, terms=self.terms, smoothness=self.smoothness, batch=self.batch)
+        check_positive(lr=self.lr, inner_lr=self.inner_lr, terms=self.terms, smoothness=self.smoothness, batch=self.batch)
 
-    def fits(self, fed: Federation, x: Tensor) -> Tensor:
+    def validate(self, fed: Federation, x: Tensor) -> Tensor:
         if fed.population != 1:
             raise AlgorithmError(f"{self.title} runs on one machine, and this federation has {fed.population} clients: "
                                  "pool their rows into one client, or take FedNest or SimFBO, which average over clients")
-        x = super().fits(fed, x)
+        x = super().validate(fed, x)
         refuse_embedded(fed, self.title)
         return x
 
     def init(self, fed: Federation, x: Tensor, y: Tensor | None = None) -> Any:
-        x = self.fits(fed, x)
+        x = self.validate(fed, x)
         return self.State(x, start(x, y), 0)
 
     def iterate(self, fed: Federation, x: Tensor, y: Tensor, alpha: float, beta: float, steps: int) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ..base import positive, value_at
+from ..base import check_positive, value_at
 from ._base import _Alone
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class ALSET(_Alone):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive(inner_steps=self.inner_steps)
+        check_positive(inner_steps=self.inner_steps)
 
     def round(self, fed: Federation, s: _Alone.State) -> _Alone.State:
         x, y = self.iterate(fed, s.x, s.y, value_at(self.lr, s.t), value_at(self.inner_lr, s.t), self.inner_steps)

@@ -34,7 +34,7 @@ class BSA(ALSET):
         t: int
 
     def init(self, fed: Federation, x: Tensor, y: Tensor | None = None) -> State:
-        x = self.fits(fed, x)
+        x = self.validate(fed, x)
         return self.State(x, start(x, y), start(x, y), 0)
 
     def round(self, fed: Federation, s: State) -> State:  # type: ignore[override]

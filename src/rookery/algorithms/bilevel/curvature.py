@@ -52,7 +52,7 @@ def conjugate(product: Callable[[Tensor], Tensor], v: Tensor, iterations: int) -
         curvature = torch.dot(s, Hs)
         if not curvature > 0:
             raise AlgorithmError(f"conjugate gradients met a direction of curvature {float(curvature):.3g}, and need ∇²yy g to be positive "
-                                 'definite: add a ridge to the inner problem, or write series="deterministic"')
+                                 'definite: add a ridge to the inner problem, or write inverse_solver="neumann"')
         step = square / curvature
         p, r = p + step * s, r - step * Hs
         before, square = square, torch.dot(r, r)

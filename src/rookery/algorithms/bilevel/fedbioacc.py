@@ -17,14 +17,14 @@ from ...errors import AlgorithmError
 from ...problems.base import Problem
 from ...problems.kinds import Bilevel
 from ...problems.projections import ball
-from ..base import Algorithm, positive
+from ..base import Algorithm, check_positive
 from ..minimax._base import beside, start
 from .curvature import refuse_embedded
 
 if TYPE_CHECKING:
     from ...federation.client import Client
     from ...federation.federation import Federation
-    from ...federation.placed import Clients
+    from ...federation.placed import Placed
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ class FedBiOAcc(Algorithm):
         omega: Tensor
         nu: Tensor
         q: Tensor
-        last_x: Clients | None  # the point before the last move at each client; who was away takes the average
-        last_y: Clients | None
-        last_u: Clients | None
+        last_x: Placed | None  # the point before the last move at each client; who was away takes the average
+        last_y: Placed | None
+        last_u: Placed | None
         t: int  # rounds; the paper's t is t·local_steps and what follows
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, inner_lr=self.inner_lr, solve_lr=self.solve_lr, local_steps=self.local_steps, batch=self.batch,
+        check_positive(lr=self.lr, inner_lr=self.inner_lr, solve_lr=self.solve_lr, local_steps=self.local_steps, batch=self.batch,
                  scale=self.scale, delay=self.delay, decay=self.decay, radius=self.radius)
         if self.decay * self.alpha(1) ** 2 > 1:
             raise AlgorithmError(f"decay·α_1² must be at most 1, or the momenta change sign; got {self.decay * self.alpha(1) ** 2:.3g}: "
@@ -76,7 +76,7 @@ class FedBiOAcc(Algorithm):
 
     def init(self, fed: Federation, x: Tensor, y: Tensor | None = None, u: Tensor | None = None) -> State:
         """`u` is where [∇²yy g]⁻¹∇y f starts; 0 by default."""
-        x = self.fits(fed, x)
+        x = self.validate(fed, x)
         y = fed.project_y(start(x, y))
         refuse_embedded(fed, self.title)
         u = self.inside(beside(y, u, "u"))

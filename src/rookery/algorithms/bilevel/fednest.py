@@ -23,7 +23,7 @@ from ...data.store import Batch
 from ...errors import AlgorithmError
 from ...problems.base import Problem
 from ...problems.kinds import Bilevel
-from ..base import Algorithm, Number, positive, value_at
+from ..base import Algorithm, Number, check_positive, value_at
 from ..minimax._base import start
 from .curvature import conjugate, neumann_product, neumann_sum
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ...federation.epochs import Epochs
     from ...federation.federation import Cohort, Federation
     from ...federation.operations import Index
-    from ...federation.placed import Clients
+    from ...federation.placed import Placed
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,11 @@ class FedNest(Algorithm):
     local_steps: int | Epochs | tuple[int, ...] = 1  # a tuple: τ_i, one number for each client
     terms: int = 5
     smoothness: float = 1.0  # ℓ_{g,1}: at least the largest eigenvalue of ∇²yy g; see `estimate_smoothness`
-    series: Literal["random", "deterministic", "conjugate"] = "random"
+    inverse_solver: Literal["random neumann", "neumann", "cg"] = "random neumann"
     batch: int | None = None  # None: all rows
     outer_steps: int | Epochs | tuple[int, ...] | None = None  # τ_i of FedOut; None: those of FedInn
-    full: bool = False  # all rows for what is averaged before local steps (q, p, h), as in the authors' code; LFedNest: for steps on x
+    # all rows for what is averaged before local steps (q, p, h), as in the authors' code; in LFedNest for steps on x
+    full_anchors: bool = False
 
     class State(NamedTuple):
         x: Tensor
@@ -60,14 +61,14 @@ class FedNest(Algorithm):
         t: int
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, inner_lr=self.inner_lr, inner_rounds=self.inner_rounds, local_steps=self.local_steps,
+        check_positive(lr=self.lr, inner_lr=self.inner_lr, inner_rounds=self.inner_rounds, local_steps=self.local_steps,
                  terms=self.terms, smoothness=self.smoothness, batch=self.batch, outer_steps=self.outer_steps)
-        if self.series not in ("random", "deterministic", "conjugate"):
-            raise AlgorithmError(f'series is "random", "deterministic" or "conjugate"; got {self.series!r}')
+        if self.inverse_solver not in ("random neumann", "neumann", "cg"):
+            raise AlgorithmError(f'inverse_solver is "random neumann", "neumann" or "cg"; got {self.inverse_solver!r}')
 
     def init(self, fed: Federation, x: Tensor, y: Tensor | None = None) -> State:
         """`y` is the starting point of the inner problem; left out where there is none (an embedded minimisation)."""
-        x = self.fits(fed, x)
+        x = self.validate(fed, x)
         return self.State(x, fed.project_y(start(x, y)) if fed.problem.inner else x.new_zeros(0), 0)  # type: ignore[attr-defined]
 
     def round(self, fed: Federation, s: State) -> State:
@@ -79,22 +80,22 @@ class FedNest(Algorithm):
         return self.State(self.fed_out(fed.cohort(), X, Y, p, value_at(self.lr, s.t)), y, s.t + 1)
 
     @property
-    def wide(self) -> int | None:
-        return None if self.full else self.batch
+    def anchor_batch(self) -> int | None:
+        return None if self.full_anchors else self.batch
 
     def outer_times(self, S: Cohort) -> int | Index:
         return S.steps(self.local_steps, self.batch) if self.outer_steps is None else S.steps(self.outer_steps, self.batch, "outer_steps")
 
     # FedInn
 
-    def fed_inn(self, S: Cohort, X: Clients, y: Tensor, beta: float) -> Tensor:
+    def fed_inn(self, S: Cohort, X: Placed, y: Tensor, beta: float) -> Tensor:
         Y = S.broadcast(y)
         q = S.mean(S.map(self.inner_gradient, X, Y))
         Yi = S.map(self.inner_step, Y, X, Y, S.broadcast(q), beta, times=S.steps(self.local_steps, self.batch))
         return S.fed.project_y(S.mean(Yi))
 
     def inner_gradient(self, c: Client, x: Tensor, y: Tensor) -> Tensor:
-        return c.g_y(x, y, c.draw(self.wide))
+        return c.g_y(x, y, c.draw(self.anchor_batch))
 
     def inner_step(self, c: Client, yi: Tensor, x: Tensor, y: Tensor, q: Tensor, beta: float) -> Tensor:
         yi, b = c.project_y(yi), c.draw(self.batch)
@@ -102,7 +103,7 @@ class FedNest(Algorithm):
 
     # FedIHGP
 
-    def fed_ihgp(self, fed: Federation, X: Clients, Y: Clients, terms: int | None = None) -> Tensor | None:
+    def fed_ihgp(self, fed: Federation, X: Placed, Y: Placed, terms: int | None = None) -> Tensor | None:
         """p; a fresh cohort for every term. `terms` fixes N' of the random form."""
         inverse = fed.problem.inverse  # type: ignore[attr-defined]
         if inverse == "none":
@@ -111,9 +112,9 @@ class FedNest(Algorithm):
         v: Tensor = S.mean(S.map(self.outer_gradient, X, Y))
         if inverse == "identity":
             return v
-        if self.series == "conjugate":
+        if self.inverse_solver == "cg":
             return conjugate(lambda p: self.factor(fed, X, Y, p, self.hessian_product), v, self.terms)
-        if self.series == "random":
+        if self.inverse_solver == "random neumann":
             p = self.terms / self.smoothness * v
             for _ in range(fed.integer(self.terms) if terms is None else terms):
                 p = self.factor(fed, X, Y, p)
@@ -124,22 +125,22 @@ class FedNest(Algorithm):
             p = p + v / self.smoothness
         return p
 
-    def factor(self, fed: Federation, X: Clients, Y: Clients, p: Tensor, fn: Callable[..., Tensor] | None = None) -> Tensor:
+    def factor(self, fed: Federation, X: Placed, Y: Placed, p: Tensor, fn: Callable[..., Tensor] | None = None) -> Tensor:
         S = fed.cohort()
         return S.mean(S.map(fn or self.hessian_step, X, Y, S.broadcast(p)))  # type: ignore[no-any-return]
 
     def outer_gradient(self, c: Client, x: Tensor, y: Tensor) -> Tensor:
-        return c.f_y(x, y, c.draw(self.wide))
+        return c.f_y(x, y, c.draw(self.anchor_batch))
 
     def hessian_step(self, c: Client, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
-        return p - c.g_yy(x, y, c.draw(self.wide), p) / self.smoothness
+        return p - c.g_yy(x, y, c.draw(self.anchor_batch), p) / self.smoothness
 
     def hessian_product(self, c: Client, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
-        return c.g_yy(x, y, c.draw(self.wide), p)
+        return c.g_yy(x, y, c.draw(self.anchor_batch), p)
 
     # FedOut
 
-    def fed_out(self, S: Cohort, X: Clients, Y: Clients, p: Tensor | None, alpha: float) -> Tensor:
+    def fed_out(self, S: Cohort, X: Placed, Y: Placed, p: Tensor | None, alpha: float) -> Tensor:
         placed = (X, Y) if p is None else (X, Y, S.broadcast(p))
         h = S.mean(S.map(self.direct if p is None else self.indirect, *placed))
         step = self.direct_step if p is None else self.indirect_step
@@ -147,14 +148,14 @@ class FedNest(Algorithm):
         return S.fed.project_x(S.mean(Xi))
 
     def direct(self, c: Client, x: Tensor, y: Tensor) -> Tensor:
-        return c.f_x(x, y, c.draw(self.wide))
+        return c.f_x(x, y, c.draw(self.anchor_batch))
 
     def direct_step(self, c: Client, xi: Tensor, h: Tensor, alpha: float, x: Tensor, y: Tensor) -> Tensor:
         xi, b = c.project_x(xi), c.draw(self.batch)
         return xi - alpha / c.times * (c.f_x(xi, y, b) - c.f_x(x, y, b) + h)
 
     def indirect(self, c: Client, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
-        return self.h(c, x, y, p, c.draw(self.wide), c.draw(self.wide))
+        return self.h(c, x, y, p, c.draw(self.anchor_batch), c.draw(self.anchor_batch))
 
     def indirect_step(self, c: Client, xi: Tensor, h: Tensor, alpha: float, x: Tensor, y: Tensor, p: Tensor) -> Tensor:
         xi, bf, bg = c.project_x(xi), c.draw(self.batch), c.draw(self.batch)
@@ -173,7 +174,7 @@ class FedNestSGD(FedNest):
     title: ClassVar[str] = "FedNest-SGD"
     exact_with_local_steps: ClassVar[bool] = False
 
-    def fed_inn(self, S: Cohort, X: Clients, y: Tensor, beta: float) -> Tensor:
+    def fed_inn(self, S: Cohort, X: Placed, y: Tensor, beta: float) -> Tensor:
         Yi = S.map(self.inner_sgd, S.broadcast(y), X, beta, times=S.steps(self.local_steps, self.batch))
         return S.fed.project_y(S.mean(Yi))
 
@@ -193,9 +194,9 @@ class LFedNest(FedNestSGD):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.series == "conjugate":
-            raise AlgorithmError('LFedNest sums a Neumann series at each client: series is "random" or "deterministic"; '
-                                 '"conjugate" is an exchange with all of them, for FedNest and FedNest-SGD')
+        if self.inverse_solver == "cg":
+            raise AlgorithmError('LFedNest sums a Neumann series at each client: inverse_solver is "random neumann" or "neumann"; '
+                                 '"cg" is an exchange with all of them, for FedNest and FedNest-SGD')
 
     def round(self, fed: Federation, s: FedNest.State) -> FedNest.State:
         X, y = fed.broadcast(s.x), s.y
@@ -203,22 +204,22 @@ class LFedNest(FedNestSGD):
             y = self.fed_inn(fed.cohort(), X, y, value_at(self.inner_lr, s.t))
         S = fed.cohort()
         # one N' for all steps of a round: a client draws samples only
-        terms = fed.integer(self.terms) if self.series == "random" else self.terms
+        terms = fed.integer(self.terms) if self.inverse_solver == "random neumann" else self.terms
         Xi = S.map(self.own_step, X, S.broadcast(y), value_at(self.lr, s.t), terms, times=self.outer_times(S))
         return self.State(fed.project_x(S.mean(Xi)), y, s.t + 1)
 
     def own_step(self, c: Client, xi: Tensor, y: Tensor, alpha: float, terms: int) -> Tensor:
         xi, inverse = c.project_x(xi), c.problem.inverse  # type: ignore[attr-defined]
         if inverse == "none":
-            h = c.f_x(xi, y, c.draw(self.wide))
+            h = c.f_x(xi, y, c.draw(self.anchor_batch))
         else:
-            v = c.f_y(xi, y, c.draw(self.wide))
+            v = c.f_y(xi, y, c.draw(self.anchor_batch))
             if inverse == "series":
                 v = self.own_series(c, xi, y, v, terms)
-            h = self.h(c, xi, y, v, c.draw(self.wide), c.draw(self.wide))
+            h = self.h(c, xi, y, v, c.draw(self.anchor_batch), c.draw(self.anchor_batch))
         return xi - alpha / c.times * h
 
     def own_series(self, c: Client, x: Tensor, y: Tensor, v: Tensor, terms: int) -> Tensor:
-        if self.series == "random":
-            return self.terms * neumann_product(c, x, y, v, self.wide, self.smoothness, terms)
-        return neumann_sum(c, x, y, v, self.wide, self.smoothness, terms)
+        if self.inverse_solver == "random neumann":
+            return self.terms * neumann_product(c, x, y, v, self.anchor_batch, self.smoothness, terms)
+        return neumann_sum(c, x, y, v, self.anchor_batch, self.smoothness, terms)

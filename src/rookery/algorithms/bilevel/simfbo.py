@@ -19,7 +19,7 @@ from torch import Tensor
 from ...problems.base import Problem
 from ...problems.kinds import Bilevel
 from ...problems.projections import ball
-from ..base import Algorithm, Number, positive, value_at
+from ..base import Algorithm, Number, check_positive, value_at
 from ..minimax._base import beside, start
 from .curvature import refuse_embedded
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...federation.client import Client
     from ...federation.epochs import Epochs
     from ...federation.federation import Cohort, Federation
-    from ...federation.placed import Clients
+    from ...federation.placed import Placed
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class SimFBO(Algorithm):
         t: int
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, inner_lr=self.inner_lr, solve_lr=self.solve_lr, local_steps=self.local_steps, batch=self.batch,
+        check_positive(lr=self.lr, inner_lr=self.inner_lr, solve_lr=self.solve_lr, local_steps=self.local_steps, batch=self.batch,
                  local=self.local, radius=self.radius)
 
     def init(self, fed: Federation, x: Tensor, y: Tensor | None = None, v: Tensor | None = None) -> State:
         """`v` is where [∇²yy g]⁻¹∇y f starts; 0 by default."""
-        x = self.fits(fed, x)
+        x = self.validate(fed, x)
         y = start(x, y)
         refuse_embedded(fed, self.title)
         return self.State(x, fed.project_y(y), beside(y, v, "v"), 0)
@@ -80,7 +80,7 @@ class SimFBO(Algorithm):
         return self.State(fed.project_x(s.x - scale * rates[0] * hx), fed.project_y(s.y - scale * rates[1] * hy),
                           v if self.radius is None else ball(self.radius)(v), s.t + 1)
 
-    def weighted(self, S: Cohort, sums: tuple[Clients, ...], tau: np.ndarray) -> tuple[Clients, ...]:
+    def weighted(self, S: Cohort, sums: tuple[Placed, ...], tau: np.ndarray) -> tuple[Placed, ...]:
         """What a client sends: the sums of its directions."""
         return sums
 
@@ -107,7 +107,7 @@ class ShroFBO(SimFBO):
 
     title: ClassVar[str] = "ShroFBO"
 
-    def weighted(self, S: Cohort, sums: tuple[Clients, ...], tau: np.ndarray) -> tuple[Clients, ...]:
+    def weighted(self, S: Cohort, sums: tuple[Placed, ...], tau: np.ndarray) -> tuple[Placed, ...]:
         return S.map(self.normalised, *sums, tau)  # type: ignore[no-any-return]
 
     def scale(self, fed: Federation) -> float:

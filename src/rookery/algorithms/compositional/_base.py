@@ -23,8 +23,8 @@ class Composition(Algorithm):
     solves: ClassVar[type[Problem]] = Compositional
     inner_map: ClassVar[Literal["shared", "local", "any", "one machine"]] = "shared"
 
-    def fits(self, fed: Federation, x: Tensor) -> Tensor:
-        x = super().fits(fed, x)
+    def validate(self, fed: Federation, x: Tensor) -> Tensor:
+        x = super().validate(fed, x)
         shared = fed.problem.shared  # type: ignore[attr-defined]
         if self.inner_map == "shared" and not shared:
             raise AlgorithmError(f"{self.title} needs a shared inner map, g = mean_k g_k; this problem has Compositional(shared=False): "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from ..base import LocalSteps, positive, value_at
+from ..base import LocalSteps, check_positive, value_at
 from ._base import Composition
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ComFedL(Composition, LocalSteps):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive(inner=self.inner)
+        check_positive(inner=self.inner)
 
     def round(self, fed: Federation, s: LocalSteps.State) -> LocalSteps.State:
         S = fed.cohort()
@@ -42,4 +42,4 @@ class ComFedL(Composition, LocalSteps):
 
     def step(self, c: Client, x: Tensor, lr: float) -> Tensor:
         x = c.project_x(x)
-        return x - lr * c.own_gradient(x, c.draw(self.batch, self.inner))
+        return x - lr * c.plug_in_gradient(x, c.draw(self.batch, self.inner))

@@ -35,7 +35,7 @@ class _FedAvgCO(Composition, LocalSteps):
     def own_step(self, c: Client, x: Tensor, lr: float) -> Tensor:
         """(6) with y_k = g_k(x_k), line 5"""
         x = c.project_x(x)
-        return x - lr * c.own_gradient(x, c.draw(self.batch))
+        return x - lr * c.plug_in_gradient(x, c.draw(self.batch))
 
     def shared_step(self, c: Client, x: Tensor, y: Tensor, lr: float) -> Tensor:
         """(6) with y_k = ȳ, on the batch of `inner`"""

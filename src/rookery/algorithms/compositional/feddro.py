@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ..base import Number, positive, share, value_at
+from ..base import Number, check_fraction, check_positive, value_at
 from ._base import Composition
 
 if TYPE_CHECKING:
     from ...federation.client import Client
     from ...federation.federation import Federation
-    from ...federation.placed import Clients
+    from ...federation.placed import Placed
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,15 @@ class FedDRO(Composition):
     class State(NamedTuple):
         x: Tensor
         y: Tensor
-        last: Clients | None  # x^{t−1} at each client, its own point also across an average; who was away takes x
+        last: Placed | None  # x^{t−1} at each client, its own point also across an average; who was away takes x
         t: int
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch)
-        share(beta=self.beta)
+        check_positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch)
+        check_fraction(beta=self.beta)
 
     def init(self, fed: Federation, x: Tensor) -> State:
-        x = self.fits(fed, x)
+        x = self.validate(fed, x)
         S = fed.cohort()
         # the paper leaves ȳ^0 open; from 0 the logarithm of the KL form would blow up
         return self.State(x, S.mean(S.map(self.start, S.broadcast(x))), None, 0)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ..base import Number, positive, value_at
+from ..base import Number, check_positive, value_at
 from ._base import Composition
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ class GCIVR(Composition):
         t: int
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, period=self.period, batch=self.batch, large=self.large)
+        check_positive(lr=self.lr, period=self.period, batch=self.batch, large=self.large)
 
     def init(self, fed: Federation, x: Tensor) -> State:
-        return self.State(self.fits(fed, x), 0)
+        return self.State(self.validate(fed, x), 0)
 
     def round(self, fed: Federation, s: State) -> State:
         S, x, lr = fed.cohort(), s.x, value_at(self.lr, s.t)

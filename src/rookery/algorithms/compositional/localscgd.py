@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from ..base import Number, positive, share, value_at
+from ..base import Number, check_fraction, check_positive, value_at
 from ._base import Composition, gradient_at
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ class LocalSCGD(Composition):
         t: int
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch, inner=self.inner)
-        share(tracking=self.tracking)
+        check_positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch, inner=self.inner)
+        check_fraction(tracking=self.tracking)
 
     def init(self, fed: Federation, x: Tensor) -> State:
-        x, S = self.fits(fed, x), fed.cohort()
+        x, S = self.validate(fed, x), fed.cohort()
         return self.State(x, S.mean(S.map(self.start, S.broadcast(x))), 0)
 
     def round(self, fed: Federation, s: State) -> State:
@@ -80,10 +80,10 @@ class LocalSCGDM(LocalSCGD):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share(beta=self.beta)
+        check_fraction(beta=self.beta)
 
     def init(self, fed: Federation, x: Tensor) -> State:  # type: ignore[override]
-        x, S = self.fits(fed, x), fed.cohort()
+        x, S = self.validate(fed, x), fed.cohort()
         u, h = S.mean(*S.map(self.first, S.broadcast(x)))
         return self.State(x, u, h, 0)
 

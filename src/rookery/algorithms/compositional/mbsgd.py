@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from torch import Tensor
 
 from ...errors import AlgorithmError
-from ..base import Algorithm, Number, positive, value_at
+from ..base import Algorithm, Number, check_positive, value_at
 from ._base import Composition
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ class AveragedGradient(Algorithm):
         t: int
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, batch=self.batch)
+        check_positive(lr=self.lr, batch=self.batch)
 
     def init(self, fed: Federation, x: Tensor) -> Any:
-        return self.State(self.fits(fed, x), 0)
+        return self.State(self.validate(fed, x), 0)
 
     def round(self, fed: Federation, s: State) -> State:
         S = fed.cohort()
@@ -57,7 +57,7 @@ class MBSGD(Composition, AveragedGradient):
     inner_map: ClassVar = "any"
 
     def gradient(self, c: Client, x: Tensor) -> Tensor:
-        return c.own_gradient(x, c.draw(self.batch))
+        return c.plug_in_gradient(x, c.draw(self.batch))
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Unconstrained(Composition, AveragedGradient):
     inner_map: ClassVar = "any"
     exact_with_local_steps: ClassVar[bool] = True  # it averages after each
 
-    def fits(self, fed: Federation, x: Tensor) -> Tensor:
-        x = super().fits(fed, x)
+    def validate(self, fed: Federation, x: Tensor) -> Tensor:
+        x = super().validate(fed, x)
         if fed.problem.h is None:  # type: ignore[attr-defined]
             raise AlgorithmError("Unconstrained minimises h alone, and this problem has none: give Compositional an h, or take MBSGD")
         return x

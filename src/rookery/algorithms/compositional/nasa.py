@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from torch import Tensor
 
 from ...errors import AlgorithmError
-from ..base import Number, positive, share, value_at
+from ..base import Number, check_fraction, check_positive, value_at
 from ._base import Composition, gradient_at
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ class NASA(Composition):
         t: int
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, a=self.a, b=self.b, local_steps=self.local_steps, batch=self.batch)
-        share(tau=self.tau)
+        check_positive(lr=self.lr, a=self.a, b=self.b, local_steps=self.local_steps, batch=self.batch)
+        check_fraction(tau=self.tau)
         if isinstance(self.tau, int | float) and max(self.a, self.b) * self.tau > 1:
             raise AlgorithmError(f"a·tau and b·tau are weights of averages and must be at most 1; got {self.a * self.tau:g} and "
                                  f"{self.b * self.tau:g}: take a smaller tau")
 
     def init(self, fed: Federation, x: Tensor) -> State:
-        x = self.fits(fed, x)
+        x = self.validate(fed, x)
         z, u = fed.mean(*fed.map(self.start, fed.broadcast(x)))  # the paper leaves them open
         return self.State(x, z, u, 0)
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from ...errors import AlgorithmError
 from ...problems.base import Problem
 from ...problems.kinds import Minimax
-from ..base import Algorithm, Number, positive, value_at
+from ..base import Algorithm, Number, check_positive, value_at
 from ..minimax._base import start
 from ._base import Composition, with_h
 
@@ -49,14 +49,14 @@ class PDSGD(Composition):
         t: int
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, dual_lr=self.dual_lr, penalty=self.penalty, batch=self.batch)
+        check_positive(lr=self.lr, dual_lr=self.dual_lr, penalty=self.penalty, batch=self.batch)
         if isinstance(self.dual_lr, int | float) and self.dual_lr > self.penalty:
             raise AlgorithmError(f"dual_lr must not exceed penalty, or a multiplier can become negative; got {self.dual_lr} and "
                                  f"{self.penalty}: lower dual_lr or raise penalty")
 
     def init(self, fed: Federation, x: Tensor, z: Tensor | None = None) -> State:
         """Multipliers z start at 0; how many there are is asked of the clients once."""
-        x, S = self.fits(fed, x), fed.cohort()
+        x, S = self.validate(fed, x), fed.cohort()
         if z is None:
             z = torch.zeros_like(S.mean(S.map(self.constraints, S.broadcast(x))))
         return self.State(x, start(x, z), 0)
@@ -101,11 +101,11 @@ class PDSGDWeights(Algorithm):
         t: int
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, weights=self.weights, dual_lr=self.dual_lr, batch=self.batch)
+        check_positive(lr=self.lr, weights=self.weights, dual_lr=self.dual_lr, batch=self.batch)
 
     def init(self, fed: Federation, x: Tensor, p: Tensor | None = None) -> State:
         """All weights are equal at the start, unless `p` is given."""
-        x = self.fits(fed, x)
+        x = self.validate(fed, x)
         p = x.new_full((self.weights,), 1 / self.weights) if p is None else p.detach()
         if p.shape != (self.weights,) or not bool((p > 0).all()) or abs(float(p.sum()) - 1) > 1e-5:
             raise AlgorithmError(f"a starting point is {self.weights} positive weights that sum to 1; got {p.tolist()[:5]}: leave it out "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from torch import Tensor
 
-from ..base import Number, positive, share, value_at
+from ..base import Number, check_fraction, check_positive, value_at
 from ._base import Composition, gradient_at
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ class SCGD(Composition):
         t: int
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch)
-        share(beta=self.beta)
+        check_positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch)
+        check_fraction(beta=self.beta)
 
     def init(self, fed: Federation, x: Tensor) -> State:
-        x = self.fits(fed, x)
+        x = self.validate(fed, x)
         return self.State(x, fed.mean(fed.map(self.start, fed.broadcast(x))), 0)  # the paper leaves y_0 open
 
     def round(self, fed: Federation, s: State) -> State:

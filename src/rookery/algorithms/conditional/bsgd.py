@@ -14,7 +14,7 @@ from torch import Tensor
 from ...errors import AlgorithmError
 from ...problems.base import Problem
 from ...problems.kinds import Conditional
-from ..base import Algorithm, Number, positive, value_at
+from ..base import Algorithm, Number, check_positive, value_at
 
 if TYPE_CHECKING:
     from ...federation.client import Client
@@ -43,16 +43,16 @@ class BSGD(Algorithm):
         t: int
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, local_steps=self.local_steps, outer=self.outer, inner=self.inner)
+        check_positive(lr=self.lr, local_steps=self.local_steps, outer=self.outer, inner=self.inner)
 
-    def fits(self, fed: Federation, x: Tensor) -> Tensor:
+    def validate(self, fed: Federation, x: Tensor) -> Tensor:
         if fed.population != 1:
             raise AlgorithmError(f"{self.title} runs on one machine, and this federation has {fed.population} clients: "
                                  "pool their rows into one client, or take FCSG or Acc-FCSG-M, which average over clients")
-        return super().fits(fed, x)
+        return super().validate(fed, x)
 
     def init(self, fed: Federation, x: Tensor) -> State:
-        x = self.fits(fed, x)
+        x = self.validate(fed, x)
         return self.State(x, 0)
 
     def round(self, fed: Federation, s: State) -> State:
@@ -72,7 +72,7 @@ class BSpiderBoost(BSGD):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive(large=self.large)
+        check_positive(large=self.large)
 
     def round(self, fed: Federation, s: BSGD.State) -> BSGD.State:
         """One period, of q = `local_steps` iterations: v is estimated anew in the next one, so that only x is left of this one."""

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from ...problems.base import Problem
 from ...problems.kinds import Conditional
-from ..base import Algorithm, Number, positive, share, value_at
+from ..base import Algorithm, Number, check_fraction, check_positive, value_at
 
 if TYPE_CHECKING:
     from ...federation.client import Client
     from ...federation.federation import Federation
-    from ...federation.placed import Clients
+    from ...federation.placed import Placed
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class _Conditional(Algorithm):
     first: int | None = None  # None: as `outer`
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, local_steps=self.local_steps, outer=self.outer, inner=self.inner, first=self.first)
+        check_positive(lr=self.lr, local_steps=self.local_steps, outer=self.outer, inner=self.inner, first=self.first)
 
     def start(self, c: Client, x: Tensor) -> Tensor:
         """u_1 = ∇F̂(x_0; B samples), line 2"""
@@ -61,7 +61,7 @@ class FCSG(_Conditional):
         t: int
 
     def init(self, fed: Federation, x: Tensor) -> State:
-        x = self.fits(fed, x)
+        x = self.validate(fed, x)
         return self.State(x, 0)
 
     def round(self, fed: Federation, s: State) -> State:
@@ -94,10 +94,10 @@ class FCSGM(_Conditional):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share(beta=self.beta)
+        check_fraction(beta=self.beta)
 
     def init(self, fed: Federation, x: Tensor) -> State:
-        x = self.fits(fed, x)
+        x = self.validate(fed, x)
         return self.State(x, x.new_zeros(0), 0)
 
     def round(self, fed: Federation, s: State) -> State:
@@ -105,7 +105,7 @@ class FCSGM(_Conditional):
         X = S.broadcast(s.x)
         U = S.map(self.start, X) if s.t == 0 else S.map(self.estimate, X, S.broadcast(s.u))
         X, U = S.map(self.step, X, U, lr, times=self.local_steps - 1)
-        X, U = S.map(self.share, X, U, lr)
+        X, U = S.map(self.send, X, U, lr)
         x, u = S.mean(X, U)
         return self.State(fed.project_x(x), u, s.t + 1)
 
@@ -116,7 +116,7 @@ class FCSGM(_Conditional):
         x = c.project_x(self.move(c, x, u, lr))
         return x, self.estimate(c, x, u)
 
-    def share(self, c: Client, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+    def send(self, c: Client, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
         return self.move(c, x, u, lr), u
 
 
@@ -129,11 +129,11 @@ class AccFCSGM(FCSGM):
     class State(NamedTuple):
         x: Tensor
         u: Tensor
-        last: Clients | None  # x_{t−1} at each client; who was away takes x
+        last: Placed | None  # x_{t−1} at each client; who was away takes x
         t: int
 
     def init(self, fed: Federation, x: Tensor) -> State:  # type: ignore[override]
-        x = self.fits(fed, x)
+        x = self.validate(fed, x)
         return self.State(x, x.new_zeros(0), None, 0)
 
     def round(self, fed: Federation, s: State) -> State:  # type: ignore[override]
@@ -141,7 +141,7 @@ class AccFCSGM(FCSGM):
         X = S.broadcast(s.x)
         U = S.map(self.start, X) if s.last is None else S.map(self.correct, X, S.broadcast(s.u), S.take(s.last, X))
         X, U = S.map(self.step, X, U, lr, times=self.local_steps - 1)
-        moved, U = S.map(self.share, X, U, lr)
+        moved, U = S.map(self.send, X, U, lr)
         x, u = S.mean(moved, U)
         return self.State(fed.project_x(x), u, X, s.t + 1)
 

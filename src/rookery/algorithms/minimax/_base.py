@@ -51,5 +51,5 @@ class Saddle(Algorithm):
         t: int
 
     def init(self, fed: Federation, x: Tensor, y: Tensor | None = None) -> Any:
-        x = self.fits(fed, x)
+        x = self.validate(fed, x)
         return self.State(x, fed.project_y(start(x, y)), 0)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from ..base import Number, positive, value_at
+from ..base import Number, check_positive, value_at
 from ._base import Saddle
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class FedGDAGT(Saddle):
     batch: int | None = None  # None: all rows
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch)
+        check_positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch)
 
     def round(self, fed: Federation, s: Saddle.State) -> Saddle.State:
         S = fed.cohort()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from torch import Tensor
 
 from ...errors import AlgorithmError
-from ..base import Number, positive, value_at
+from ..base import Number, check_positive, value_at
 from ._base import Saddle
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class LocalSGDA(Saddle):
     batch: int | None = None  # None: all rows
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, inner_lr=self.inner_lr, local_steps=self.local_steps, batch=self.batch)
+        check_positive(lr=self.lr, inner_lr=self.inner_lr, local_steps=self.local_steps, batch=self.batch)
 
     def round(self, fed: Federation, s: Saddle.State) -> Saddle.State:
         S = fed.cohort()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from ..base import Number, positive, value_at
+from ..base import Number, check_positive, value_at
 from ._base import Saddle
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class SGDA(Saddle):
     batch: int | None = None  # None: all rows
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, inner_lr=self.inner_lr, batch=self.batch)
+        check_positive(lr=self.lr, inner_lr=self.inner_lr, batch=self.batch)
 
     def round(self, fed: Federation, s: Saddle.State) -> Saddle.State:
         S = fed.cohort()

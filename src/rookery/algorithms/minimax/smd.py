@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...errors import AlgorithmError
-from ..base import Number, positive, value_at
+from ..base import Number, check_positive, value_at
 from ._base import Saddle
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ class SMD(Saddle):
     prox: float = 1.0
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, inner_lr=self.inner_lr, local_steps=self.local_steps, batch=self.batch, prox=self.prox)
+        check_positive(lr=self.lr, inner_lr=self.inner_lr, local_steps=self.local_steps, batch=self.batch, prox=self.prox)
 
-    def fits(self, fed: Federation, x: Tensor) -> Tensor:
+    def validate(self, fed: Federation, x: Tensor) -> Tensor:
         if fed.population != 1:
             raise AlgorithmError(f"SMD runs on one machine, and this federation has {fed.population} clients: "
                                  "pool their rows into one client, or take LocalSGDA or FedGDA-GT, which average over clients")
-        return super().fits(fed, x)
+        return super().validate(fed, x)
 
     def stage(self, t: int) -> int:
         """j_t, the steps of stage t"""

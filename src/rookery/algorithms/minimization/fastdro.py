@@ -25,7 +25,7 @@ from ..compositional.mbsgd import AveragedGradient
 if TYPE_CHECKING:
     from ...federation.client import Client
     from ...federation.federation import Cohort, Federation
-    from ...federation.placed import Clients
+    from ...federation.placed import Placed
 
 LEVELS = 30  # between the bounds of the threshold
 SECTIONS = 11  # 31^11 > 2^54: to the last bit of a double
@@ -52,7 +52,7 @@ class FastDRO(AveragedGradient):
         direction, total = S.mean(*S.map(self.direction, X, V, Q, S.broadcast(bounds), like=V))
         return self.State(fed.project_x(s.x - value_at(self.lr, s.t) * direction / total), s.t + 1)
 
-    def threshold(self, S: Cohort, V: Clients, Q: Clients, moments: Tensor, fewest: float) -> Tensor:
+    def threshold(self, S: Cohort, V: Placed, Q: Placed, moments: Tensor, fewest: float) -> Tensor:
         """Two bounds of the threshold with nothing but ties between them, and the shares of the rows above each of them."""
         mean, square = moments
         # no loss is further from the mean than this, as a row of probability `fewest` would alone make the variance that large

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ...errors import AlgorithmError
-from ..base import Number, positive, value_at
+from ..base import Number, check_positive, value_at
 from .fedavg import FedAvg
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class FedOpt(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive(server_lr=self.server_lr, tau=self.tau)
+        check_positive(server_lr=self.server_lr, tau=self.tau)
         if self.server not in SERVERS:
             raise AlgorithmError(f"server is one of {', '.join(SERVERS)}; got {self.server!r}")
         for name in ("beta1", "beta2"):
@@ -61,7 +61,7 @@ class FedOpt(FedAvg):
                 raise AlgorithmError(f"{name} must lie in [0, 1); got {getattr(self, name)}")
 
     def init(self, fed: Federation, x: Tensor) -> State:  # type: ignore[override]
-        x = self.fits(fed, x)
+        x = self.validate(fed, x)
         return self.State(x, torch.zeros_like(x), torch.full_like(x, self.tau**2), 0)  # the paper asks for v_{−1} ≥ τ²
 
     def round(self, fed: Federation, s: State) -> State:  # type: ignore[override]

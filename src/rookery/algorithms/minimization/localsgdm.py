@@ -15,7 +15,7 @@ from torch import Tensor
 from ...errors import AlgorithmError
 from ...problems.base import Problem
 from ...problems.kinds import Minimization
-from ..base import Algorithm, Number, positive, value_at
+from ..base import Algorithm, Number, check_positive, value_at
 
 if TYPE_CHECKING:
     from ...federation.client import Client
@@ -46,12 +46,12 @@ class LocalSGDM(Algorithm):
         t: int
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch)
+        check_positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch)
         if not 0 <= self.momentum < 1:
             raise AlgorithmError(f"momentum must lie in [0, 1); got {self.momentum}")
 
     def init(self, fed: Federation, x: Tensor) -> State:
-        x = self.fits(fed, x)
+        x = self.validate(fed, x)
         return self.State(x, torch.zeros_like(x), 0)
 
     def round(self, fed: Federation, s: State) -> State:

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from ...problems.base import Problem
 from ...problems.kinds import Minimization
-from ..base import Algorithm, Number, positive, value_at
+from ..base import Algorithm, Number, check_positive, value_at
 
 if TYPE_CHECKING:
     from ...federation.client import Client
     from ...federation.epochs import Epochs
     from ...federation.federation import Federation
-    from ...federation.placed import Clients
+    from ...federation.placed import Placed
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class SCAFFOLD(Algorithm):
     class State(NamedTuple):
         x: Tensor
         c: Tensor
-        ci: Clients | None  # None: all zero
+        ci: Placed | None  # None: all zero
         t: int
 
     def __post_init__(self) -> None:
-        positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch, server_lr=self.server_lr)
+        check_positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch, server_lr=self.server_lr)
 
     def init(self, fed: Federation, x: Tensor) -> State:
-        x = self.fits(fed, x)
+        x = self.validate(fed, x)
         return self.State(x, torch.zeros_like(x), None, 0)
 
     def round(self, fed: Federation, s: State) -> State:

@@ -20,7 +20,7 @@ from rookery import FedAvg, Federation
 from rookery import report as reports
 from rookery.errors import Diverged, RookeryError
 from rookery.problems import testproblems as known
-from rookery.studies.build import assemble
+from rookery.studies.build import build
 from rookery.studies.compare import compare
 from rookery.studies.description import parse
 from rookery.training import checkpoint, files
@@ -59,7 +59,7 @@ def test_a_run_that_explodes_ends_as_diverged_and_says_where(tree: dict[str, Any
     assert re.search(words, told), told
     about = json.loads((out / "about.json").read_text())
     assert about["reason"] == "diverged"
-    assert re.search(words, about["trouble"])
+    assert re.search(words, about["failure"])
     rows = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
     assert rows
     assert all(math.isfinite(value) for row in rows for value in row.values())
@@ -82,7 +82,7 @@ def test_the_state_after_a_bad_evaluation_is_that_of_the_last_good_one(tmp_path:
     fed, algorithm = Federation(K.problem, K.data, engine="loop"), FedAvg(0.1)
     result = run(algorithm, fed, algorithm.init(fed, K.x0), 9, evaluate, 1, folder=tmp_path, loss="loss")
     assert (result.reason, result.rounds, result.column("loss")) == ("diverged", 3, [0.5, 0.4, 0.6])
-    assert result.trouble == "in the evaluation after round 3, the loss is 1001, where the run began at 0.5: lower the learning rate"
+    assert result.failure == "in the evaluation after round 3, the loss is 1001, where the run began at 0.5: lower the learning rate"
     assert torch.equal(result.state.x, seen[2])
     assert torch.equal(checkpoint.load(tmp_path / "state.ckpt", algorithm, fed).x, seen[2])
     assert not torch.equal(seen[2], seen[3])
@@ -95,7 +95,7 @@ def test_what_counts_as_exploded(value: float, ends: str) -> None:
     assert run(algorithm, fed, algorithm.init(fed, K.x0), 1, lambda s: {"loss": next(values)}, 1, loss="loss").reason == ends
     large = iter([5e5, 4e5])  # a run that begins there may come down from there
     assert run(algorithm, fed, algorithm.init(fed, K.x0), 1, lambda s: {"loss": next(large)}, 1, loss="loss").reason == "rounds"
-    job = assemble(parse(GOOD))
+    job = build(parse(GOOD))
     with pytest.raises(Diverged, match=r"outputs for 2 of 2 validation rows are not finite"):
         job._score(job.x0 * math.inf, {name: field[:2] for name, field in job.held.fields.items()}, "validation")
 
