@@ -13,10 +13,10 @@ setup: .venv/ready
 	touch $@
 
 DEMO := $(patsubst %,examples/demo/%.toml,FedAvg FedAvg-weighted FCSG-M Acc-FCSG-M FedDRO)
-run: setup  ## five methods on rare digits at eight unlike sites: a table, and a page in runs/demo
+run: setup  ## five methods on rare digits at eight heterogeneous sites: a table, and a page in runs/demo
 	$(BIN)/rookery compare $(DEMO) --seeds 5 --grid algorithm.lr=0.1,0.3,1.0,3.0 --tuning-seeds 3 --by "validation AP" --out runs/demo \
 	  --title "Rare digits at eight sites" --intro "Which of scikit-learn's digits are 5 to 9, where these are one row in ten. \
-	Eight unequal sites with unlike digits. Every method had the same rounds, rows a step, grid of step sizes and validation rows."
+	Eight unequal sites with different digits. Every method had the same rounds, rows a step, grid of step sizes and validation rows."
 
 # work stealing keeps neighbouring tests in one process, which shares their traced graphs
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal -rs
