@@ -47,7 +47,7 @@ def federation(data: Data, engine: str = "auto") -> tuple[Federation, Tensor, Te
     model = Model(mlp(784, 200, 10))
     fed = Federation(loss_tuning(model, 10, sampling=Stratified("validation", BATCH)), data, clients_per_round=COHORT, engine=engine)
     x = torch.zeros(20)
-    fed.problem.prepare(fed, x)
+    fed.prepare(x)
     return fed, x, model.vector()
 
 

@@ -87,7 +87,7 @@ def work(trial: Trial) -> Result:
     problem, algorithm = method(trial, net)
     fed = Federation(problem, data, seed=seed, weights="samples")
     x = net.vector()
-    fed.problem.prepare(fed, x)
+    fed.prepare(x)
     few = np.random.default_rng(seed).permutation(int(data.sizes.sum()))[:5000]
     parts = {"train": {key: field[few] for key, field in data.fields.items()}, "validation": held.fields, "test": test.fields}
     if name == "cifar10":  # a pass over all of these images takes longer than many steps

@@ -96,7 +96,7 @@ def work(trial: Trial) -> Result:
                    trial["method"], lambda: fair(each, model, groups, rho=rho, field=field))()
     fed = Federation(problem, data, seed=trial["seed"])
     x = torch.zeros(model.size)
-    fed.problem.prepare(fed, x)
+    fed.prepare(x)
     parts = {"train": data.fields, "validation": held.fields, "test": test.fields}
 
     def value(score: Tensor, rows: Any) -> float:

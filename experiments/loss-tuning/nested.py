@@ -130,7 +130,7 @@ def work(trial: Trial) -> Result:
     taus = tuple((EPOCHS * np.ceil(inside / TASKS[trial["task"]].batch)).astype(int).tolist())
     problem, algorithm, start, rounds = method(trial, net, taus)
     fed = Federation(problem, data, seed=trial["seed"], clients_per_round=None if one else min(10, len(data.names) // 2))
-    fed.problem.prepare(fed, start[0])
+    fed.prepare(start[0])
     parts = {"held-out": held.fields, "test": tables(trial["data"])[1].fields}
 
     def measure(s: Any) -> dict[str, float]:

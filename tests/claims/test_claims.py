@@ -223,7 +223,7 @@ def test_kl_dro_over_unequal_clients_is_the_pooled_brute_force() -> None:
     lam, x = 0.7, torch.tensor([0.3, -0.2, 0.5], dtype=torch.float64)
     losses = lambda z, b: (b.a @ z - b.b).square()  # noqa: E731
     fed = Federation(kl_dro(losses, lam), data, weights="samples")
-    problem = fed.problem.prepare(fed, x)
+    problem = fed.prepare(x)
     algorithm = FedDRO(0.05, 0.5)
     state = algorithm.init(fed, x)
     pooled = losses(x, Batch(data.fields))
@@ -251,7 +251,7 @@ def test_prepare_agrees_on_every_engine() -> None:
     ends = []
     for engine in ("loop", "vectorised", "wire"):
         fed = Federation(kl_dro(lambda z, b: (b.a @ z - b.b).square(), 0.5), data, engine=engine)
-        fed.problem.prepare(fed, torch.ones(3, dtype=torch.float64))
+        fed.prepare(torch.ones(3, dtype=torch.float64))
         algorithm = FedDRO(0.05, 0.5, 2, 2)
         ends.append(rounds(algorithm, fed, algorithm.init(fed, torch.ones(3, dtype=torch.float64)), 4).x)
         assert fed.setting.constants is not None

@@ -132,7 +132,7 @@ def test_reweighing_makes_label_and_group_independent() -> None:
     torch.testing.assert_close(weighted.sum(), torch.tensor(60.0, dtype=torch.float64))
     model = Model(torch.nn.Linear(1, 1))
     fed = Federation(census.reweighed(model, 2, "sex"), Data.by_site(fields, np.arange(60) % 3))
-    fed.problem.prepare(fed, torch.zeros(2))
+    fed.prepare(torch.zeros(2))
     x = torch.tensor([0.0, 0.4])  # the loss of a label is the same in all rows
     expected = sum(float(weighted[y].sum()) / 60 * math.log1p(math.exp(-0.4 if y else 0.4)) for y in (0, 1))
     assert float(fed.problem.value(x, Batch(dict(fed.data.fields)))) == pytest.approx(expected, rel=1e-5)  # type: ignore[attr-defined]

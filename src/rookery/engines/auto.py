@@ -47,7 +47,7 @@ class Auto(LocalEngine):
 
     def flush(self, flush: Flush, reducer: Reducer) -> None:
         """By graph where that works; a function that does not vectorise goes through the loop, and the others stay as they are."""
-        functions = {op.fn.__func__ for op in flush.ops if isinstance(op, Map)}  # type: ignore[attr-defined]
+        functions = {op.fn.__func__ for op in flush.ops if isinstance(op, Map)}
         if isinstance(self.chosen, Vectorised) and not functions & self.refused:
             try:
                 self.inner = self.chosen

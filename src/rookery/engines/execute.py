@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import AlgorithmError, DataError, EngineError, PlacementError
-from ..federation.client import Client, Drawing, Setting, generators, same
+from ..federation.client import ClientContext, Drawing, Setting, generators, same
 from ..federation.operations import Map
 from ..federation.reducer import Work
 
@@ -23,18 +23,18 @@ def results(op: Map, value: Any) -> tuple[Tensor, ...]:
     return values
 
 
-def run_one(setting: Setting, op: Map, client: int, times: int, arguments: list[Any]) -> tuple[tuple[Tensor, ...], Work, Client]:
+def run_one(setting: Setting, op: Map, client: int, times: int, arguments: list[Any]) -> tuple[tuple[Tensor, ...], Work, ClientContext]:
     """Run one operation at one client, plainly. Returns results, their cost, and the client object of the last repetition."""
     drawing = Drawing(setting, client, op.phase, op.call, times)
     calls: Counter[str] = Counter()
     samples = 0
-    c = Client(setting, times, drawing, name=setting.data.names[client])
+    c = ClientContext(setting, times, drawing, name=setting.data.names[client])
     before = drawing.versions()
     device = next((a.device for a in arguments if isinstance(a, Tensor)), torch.device("cpu"))
     states = generators(device)
     for step in range(times):
         drawing.step = step
-        c = Client(setting, times, drawing, name=setting.data.names[client])
+        c = ClientContext(setting, times, drawing, name=setting.data.names[client])
         versions = [a._version for a in arguments if isinstance(a, Tensor)]
         out = results(op, op.fn(c, *arguments))
         if versions != [a._version for a in arguments if isinstance(a, Tensor)]:

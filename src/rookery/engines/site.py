@@ -180,10 +180,8 @@ class Transaction:
 
     def _function(self, note: Any) -> Any:
         match note:
-            case ["problem", str(method)]:
-                owner: Any = self.setting.problem
             case [dict() as program, str(method)]:
-                owner = build(program)
+                owner: Any = build(program)
             case _:
                 raise FrameError(f"a function is [program, method]; this is {note!r}")
         if method.startswith("_") or not isinstance(inspect.getattr_static(type(owner), method, None), FunctionType):

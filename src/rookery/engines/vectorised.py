@@ -21,7 +21,7 @@ from ..data.sampling import Draw, Request
 from ..data.store import Batch
 from ..errors import EngineError, RookeryError
 from ..federation import rng
-from ..federation.client import Client, Drawing, Setting
+from ..federation.client import ClientContext, Drawing, Setting
 from ..federation.noise import Noise
 from ..federation.operations import Flush, Index, Map, PerClient, Put, Ref, Take
 from ..federation.reducer import Reducer, Work
@@ -40,7 +40,7 @@ class Plan:
     noises: list[Noise]
     calls: Counter[str]
     samples: list[int]  # a full batch counts one row
-    asks_times: bool  # whether it read c.times, which is then an input of its graphs
+    asks_steps: bool  # whether it read c.steps, which is then an input of its graphs
     dtypes: list[torch.dtype]  # of its results
     graphs: dict[Any, Graph] = field(default_factory=dict)
 
@@ -153,17 +153,15 @@ class Vectorised(LocalEngine):
 
     def _plan(self, flush: Flush, op: Map, arguments: list[Any]) -> Plan:
         """Run the function plainly at one client, off the ledger, to see what it draws, calls and returns."""
-        owner = op.fn.__self__  # type: ignore[attr-defined]
         forms = [(tuple(a.shape[1:]), a.dtype) if isinstance(a, Tensor) else None if isinstance(a, float) else (type(a), a)
                  for a in arguments]
-        key = (op.fn.__func__, "problem" if isinstance(owner, Problem) else ProgramKey(owner),  # type: ignore[attr-defined]
-               self.forms, self.setting.min_batch, self.guards.values(), *forms)
+        key = (op.fn.__func__, ProgramKey(op.fn.__self__), self.forms, self.setting.min_batch, self.guards.values(), *forms)
         if key not in self.plans:
             shown, _, client = run_one(self.setting, op, int(flush.cohort[0]), 1, self._first(op, arguments))
             rows = max(1, int(self.setting.data.sizes[flush.cohort[0]]))
             samples = [seen // rows if request.outer is None else seen
                        for request, seen in zip(client.requests, client.samples, strict=True)]
-            self.plans[key] = Plan(client.requests, client.noises, client.calls, samples, client.asked_times,
+            self.plans[key] = Plan(client.requests, client.noises, client.calls, samples, client.asked_steps,
                                    [value.dtype for value in shown])
         return self.plans[key]
 
@@ -189,7 +187,7 @@ class Vectorised(LocalEngine):
         given = arguments
         # a number becomes an input of the graph, so that a schedule does not trace it anew
         arguments = [torch.tensor(a, dtype=torch.float64) if isinstance(a, float) else a for a in arguments]
-        taus = [torch.from_numpy(times.astype(np.float64))] if plan.asks_times else []
+        taus = [torch.from_numpy(times.astype(np.float64))] if plan.asks_steps else []
         fewest = times.min()
         owned: tuple[int, ...] = ()
         handed = [a.numel() for a in arguments[:count] if isinstance(a, Tensor)]
@@ -249,10 +247,10 @@ class Vectorised(LocalEngine):
         if key not in plan.graphs:
             def one(*inputs: Tensor) -> tuple[Tensor, ...]:
                 rest = list(inputs)
-                times: Any = rest.pop(0) if plan.asks_times else 1
+                times: Any = rest.pop(0) if plan.asks_steps else 1
                 values = [rest.pop(0) if isinstance(a, Tensor) else a for a in arguments]
                 served = [batch.rebuild(rest) for batch in batches]
-                client = Client(self.setting, times, lambda position, request: self._served(op, plan, served, position, request),
+                client = ClientContext(self.setting, times, lambda position, request: self._served(op, plan, served, position, request),
                                 traced=True)
                 made = results(op, op.fn(client, *values))
                 return tuple(value.to(dtype) for value, dtype in zip(made, plan.dtypes, strict=True))

@@ -14,7 +14,6 @@ from ..errors import EngineError, FrameError, RookeryError, UploadError
 from ..federation.client import Setting
 from ..federation.operations import Flush, Index, Map, Op, PerClient, Put, Ref, Take
 from ..federation.reducer import Reducer, Work
-from ..problems.base import Problem
 from .frames import describe, numbers, pack, unpack
 from .site import Site, booked
 
@@ -47,7 +46,7 @@ class Wire:
             for k in range(len(self.sites)):
                 self._send(k, [{"op": "finish", "total": FINISH}], {FINISH: setting.constants})
         else:
-            raise EngineError("a remote site holds its own problem; it changes only through problem.prepare(fed, x)")
+            raise EngineError("a remote site holds its own problem; it changes only through fed.prepare(x)")
 
     def flush(self, flush: Flush, reducer: Reducer) -> None:
         news = {id: set(where.tolist()) for id, where in flush.news.items()}
@@ -139,8 +138,7 @@ class Wire:
 
 def _describe(op: Op, position: int, held: set[int]) -> dict[str, Any]:
     if isinstance(op, Map):
-        owner = op.fn.__self__  # type: ignore[attr-defined]
-        return {"op": "map", "fn": ["problem" if isinstance(owner, Problem) else describe(owner), op.fn.__name__],
+        return {"op": "map", "fn": [describe(op.fn.__self__), op.fn.__name__],
                 "arguments": [_argument(a, position) for a in op.arguments],
                 "out": list(op.out), "times": op.times_of(position), "phase": op.phase, "call": op.call, "known": op.known}
     if isinstance(op, Take):

@@ -1,4 +1,4 @@
-"""What a client function sees: `c.draw`, the problem's oracles, the projections."""
+"""A client at work: its draws, the problem's oracles under its batches' randomness, and what is checked when one is first used."""
 
 from __future__ import annotations
 
@@ -51,22 +51,13 @@ class Setting:
         return nullcontext() if self.precision is None else torch.autocast(device.type, dtype=self.precision)
 
 
-class Client:
-    """One client, as its functions see it.
+class ClientContext:
+    """One client at work in one call: what a client function is given, under the protocols of `oracles`."""
 
-    c.draw(outer, inner)   a batch: `outer` samples (None: all rows), and `inner` conditional ones for each
-    c.gradient(x, batch)   and the other oracles of the problem's kind
-    c.noise(x)             random numbers of x's form, of the client's own
-    c.project_x(x), c.project_y(y)   the problem's projections
-    c.problem              the problem itself, to ask what it has
-    c.evaluate(fn, x, batch)   any other function, run as the oracles are
-    c.times                how often this client repeats the function in this call (τ_i)
-    """
-
-    def __init__(self, setting: Setting, times: int, serve: Callable[[int, Request | Noise], Batch], traced: bool = False,
+    def __init__(self, setting: Setting, steps: int, serve: Callable[[int, Request | Noise], Batch], traced: bool = False,
                  name: str = "") -> None:
         self._setting, self._serve, self._traced, self._name = setting, serve, traced, name
-        self._times, self.asked_times = times, False
+        self._steps, self.asked_steps = steps, False
         self.calls: Counter[str] = Counter()
         self.requests: list[Request] = []
         self.samples: list[int] = []
@@ -94,8 +85,9 @@ class Client:
     def noise(self, like: Tensor, kind: Kind = "normal") -> Tensor:
         """Independent numbers of the shape, dtype and device of `like`: standard normal, or uniform between 0 and 1.
 
-        A pure function of seed, client, call and repetition, beside the samples and without shifting them; a call with `like=` has
-        the noise of the call whose samples it draws. Other laws follow from the uniform one, and a random order from sorting it.
+        A pure function of seed, client, call and repetition, beside the samples and without shifting them; a call with
+        `same_draws_as=` has the noise of the call whose samples it draws. Other laws follow from the uniform one, and a random order
+        from sorting it.
         """
         request = Noise.like(like, kind)
         batch = self._serve(len(self.noises), request)
@@ -103,9 +95,9 @@ class Client:
         return batch.noise
 
     @property
-    def times(self) -> int:
-        self.asked_times = True
-        return self._times
+    def steps(self) -> int:
+        self.asked_steps = True
+        return self._steps
 
     @property
     def problem(self) -> Problem:

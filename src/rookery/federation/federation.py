@@ -1,46 +1,43 @@
-"""The federation and its verbs: broadcast, map, mean (and sum). Everything an algorithm may do with a network."""
+"""The federation and its verbs: broadcast, map and iterate, mean (and sum). Everything an algorithm may do with a network."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from types import MethodType
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..data.store import Data
-from ..errors import AlgorithmError, PlacementError, WeightError
+from ..errors import AlgorithmError, PlacementError, ProblemError, WeightError
 from ..problems.base import Problem
 from . import rng
 from .client import Setting
 from .engine import Engine, choose
-from .epochs import Epochs
+from .epochs import Epochs, local_work
 from .ledger import PHASES, Ledger
 from .operations import Index, Map, Put, Take
 from .pending import PendingOps
-from .placed import Placed
-from .program import check_client_function, outputs
+from .placed import Place, Placed
+from .program import SetUp, check_client_function, outputs
 from .reducer import Reducer
+from .weights import Floats, client_weights, inclusion
 
-Floats = NDArray[np.float64]
+P_co = TypeVar("P_co", bound=Problem, covariant=True)
 
 
-class Cohort:
+class Cohort(Place, Generic[P_co]):
     """Some of the clients, with the verbs."""
 
-    def __init__(self, fed: Federation, index: Index, even: bool = False) -> None:
-        self.fed, self.index = fed, index
+    def __init__(self, fed: Federation[P_co], index: Index, even: bool = False) -> None:
+        super().__init__(index, fed.data.names)
+        self.fed = fed
         self.even = even  # drawn in proportion to the weights, so that the mean over it is a plain one
-
-    @property
-    def size(self) -> int:
-        return len(self.index)
 
     @property
     def mean_weights(self) -> Floats:
@@ -66,42 +63,54 @@ class Cohort:
         everyone = self.size == self.fed.population
         return 1.0 if self.even or everyone else float(len(self.fed._canonical) / self.size * self.importance[0])
 
-    @cached_property
-    def names(self) -> list[str]:
-        return [self.fed.data.names[i] for i in self.index]
-
     def broadcast(self, *values: Tensor) -> Any:
         """Server → clients. One handle per tensor; it costs when it is first used, and only at clients that lack it."""
         return _single([self.fed.pending.place(self, value) for value in values])
 
-    def map(self, fn: Callable[..., Any], *placed: Any, times: int | Index = 1, like: Placed | None = None) -> Any:
+    def map(self, fn: Callable[..., Any], *placed: Any, same_draws_as: Placed | None = None) -> Any:
         """Run `fn(client, *values)` at each client; nothing crosses the network, and nothing runs before a mean asks for it.
 
         placed: values at the clients, numbers, or an array with one number per client
-        times: repeat, the results becoming the first arguments (one number, or one per client: see `steps`)
-        like:  draw the same samples as the call that made this value
+        same_draws_as: draw the samples of the call that made this value
         """
-        check_client_function(fn)
+        return self._record(check_client_function(fn), placed, 1, same_draws_as)
+
+    def iterate(self, fn: Callable[..., Any], carry: Placed | tuple[Placed, ...], *placed: Any, steps: int | Index,
+                same_draws_as: Placed | None = None) -> Any:
+        """Repeat `fn(client, *carry, *values)`, its results becoming the carry of the next step; the other values stay.
+
+        carry: one value at the clients, or as many as `fn` returns
+        steps: one number, or one per client (see `steps`); every step draws anew
+        """
+        carried = carry if isinstance(carry, tuple) else (carry,)
+        method = check_client_function(fn)
+        count = outputs(method.__func__)[0]
+        if count != len(carried) or not all(isinstance(value, Placed) for value in carried):
+            got = ", ".join(type(value).__name__ for value in carried)
+            raise PlacementError(f"{method.__qualname__} returns {count} values, which its next step takes: the carry is as many values at "
+                                 f"the clients, in a tuple where there are several; got {got or 'none'}")
+        if isinstance(steps, np.integer):
+            steps = int(steps)
+        if isinstance(steps, np.ndarray) and steps.shape != (self.size,):
+            raise PlacementError(f"steps is one number, or one for each of the {self.size} clients; got shape {steps.shape}")
+        if (steps if isinstance(steps, int) else np.min(steps)) < 0:
+            raise PlacementError(f"steps says how often a function is repeated; it cannot be {np.min(steps)}")
+        return self._record(method, (*carried, *placed), steps, same_draws_as)
+
+    def _record(self, fn: MethodType, placed: tuple[Any, ...], times: int | Index, same_draws_as: Placed | None) -> Any:
         fed = self.fed
-        count, several = outputs(fn.__func__)  # type: ignore[attr-defined]
+        count, several = outputs(fn.__func__)
         arguments = tuple(fed.pending.argument(self, fn, a) for a in placed)
-        if isinstance(times, np.integer):
-            times = int(times)
-        if isinstance(times, np.ndarray) and times.shape != (self.size,):
-            raise PlacementError(f"times must be one number, or one for each of the {self.size} clients; got shape {times.shape}")
-        if (times if isinstance(times, int) else np.min(times)) < 0:
-            raise PlacementError(f"times says how often a function is repeated; it cannot be {np.min(times)}")
-        if not (isinstance(times, int) and times == 1) and count > len(arguments):
-            raise PlacementError(f"{fn.__qualname__} returns {count} values but takes {len(arguments)}: repeated, results become arguments")
-        call, phase = fed._next_call(), fed.ledger.current
-        if like is not None:
-            if like.call is None:
-                raise PlacementError("like= takes a value made by map; this one was broadcast or taken")
-            call, phase = like.call.call, like.call.phase
+        call, phase, like = fed._next_call(), fed.ledger.current, None
+        if same_draws_as is not None:
+            like = same_draws_as.call
+            if like is None:
+                raise PlacementError("same_draws_as= takes a value made by map or iterate; this one was broadcast or taken")
+            call, phase = like.call, like.phase
         out = tuple(fed.pending.number() for _ in range(count))
-        op = Map(fn, arguments, out, times, phase, call, None if like is None else like.call)
+        op = Map(fn, arguments, out, times, phase, call, like)
         fed.pending.queue.append((self, op))
-        handles = [Placed(self, id, op) for id in out]
+        handles = [fed.pending.handle(self, id, op) for id in out]
         return tuple(handles) if several else handles[0]
 
     def mean(self, *values: Placed) -> Any:
@@ -118,35 +127,24 @@ class Cohort:
     def take(self, state: Placed, default: Placed) -> Placed:
         """A value of another cohort, or of the population, at this cohort's clients; `default` at those that have none."""
         fed = self.fed
-        if state.cohort is self and not state.pool:
+        if state.place is self and not state.pool:
             return state
         fed.pending.usable(state)
         if state.id in fed.pending.values:
             raise PlacementError("take moves what clients made themselves; this value is the server's: broadcast it to the cohort")
-        if default.cohort is not self:
+        if default.place is not self:
             raise PlacementError("the default of take must be placed at the same cohort: write S.take(state, S.broadcast(value))")
         fed.pending.settle(state)
         op = Take(state.id, default.id, (fed.pending.number(),))
         fed.pending.queue.append((self, op))
-        return Placed(self, op.out[0])
+        return fed.pending.handle(self, op.out[0])
 
     def steps(self, local_steps: int | Epochs | tuple[int, ...], batch: int | None, name: str = "local_steps") -> int | Index:
-        """Local work as a number of steps (for `map(times=…)`): per client where it is given in epochs, or as one number each."""
-        if isinstance(local_steps, int):
-            return local_steps
-        if isinstance(local_steps, tuple):
-            if len(local_steps) != self.fed.population or any(not isinstance(n, int) or n < 1 for n in local_steps):
-                raise AlgorithmError(f"{name} as a tuple holds one whole number of at least 1 for each of the {self.fed.population} "
-                                     f"clients, in the order of fed.names; got {local_steps!r}")
-            return np.asarray(local_steps, dtype=np.int64)[self.index]
-        if not isinstance(local_steps, Epochs):
-            raise AlgorithmError(f"{name} is a whole number, one for each client, or Epochs(…); got {local_steps!r}")
-        if batch is None:
-            return math.ceil(local_steps.number)
-        return np.maximum(1, np.ceil(local_steps.number * self.fed.data.sizes[self.index] / batch)).astype(np.int64)
+        """Local work as a number of steps, for `iterate`: per client where it is given in epochs, or as one number each."""
+        return local_work(local_steps, batch, self.fed.data.sizes, self.index, name)
 
 
-class Federation(Cohort):
+class Federation(Cohort[P_co]):
     """All clients, their data, what is minimised over them, and the engine that runs them.
 
     weights:      "equal", "samples", or one number per client; the same in every mean, renormalised in a cohort
@@ -162,18 +160,18 @@ class Federation(Cohort):
     clients_per_round·p_k, which must not exceed 1.
     """
 
-    def __init__(self, problem: Problem, data: Data, *, engine: str | Engine = "auto", seed: int = 0,
+    def __init__(self, problem: P_co, data: Data, *, engine: str | Engine = "auto", seed: int = 0,
                  weights: str | Sequence[float] = "equal", clients_per_round: int | None = None, cohorts: str = "uniform",
                  device: str | torch.device = "cpu", precision: torch.dtype | None = None, min_batch: int = 1) -> None:
         if not isinstance(problem, Problem) or not isinstance(data, Data):
             raise AlgorithmError(f"write Federation(problem, data), with a problem and Data; got {type(problem).__name__} and "
                                  f"{type(data).__name__}")
-        self.data = data.to(device)
+        self.data, self._problem = data.to(device), problem
         super().__init__(self, np.arange(len(data.names)))
         if clients_per_round is not None and not 1 <= clients_per_round <= self.population:
             raise AlgorithmError(f"clients_per_round lies between 1 and the number of clients, {self.population}; got {clients_per_round}")
         self.clients_per_round = clients_per_round
-        self.weights = _weights(weights, self.data)
+        self.weights = client_weights(weights, self.data)
         if cohorts not in ("uniform", "weighted"):
             raise AlgorithmError(f'cohorts are "uniform" or "weighted"; got {cohorts!r}')
         self.cohorts = cohorts
@@ -183,29 +181,47 @@ class Federation(Cohort):
         if not 0 <= seed < 2**63:
             raise AlgorithmError(f"a seed lies between 0 and 2**63 - 1; got {seed}")
         self.setting = Setting(problem, self.data, seed, precision, min_batch=min_batch)
-        self.pending = PendingOps(self.ledger)
         self.counters = dict.fromkeys((*PHASES, *(f"server:{p}" for p in PHASES)), 0)
         self.engine = choose(engine)
         self.engine.bind(self.setting)
+        self.pending = PendingOps(self.ledger, self.engine, self)
 
     @property
-    def problem(self) -> Problem:
-        return self.setting.problem
+    def problem(self) -> P_co:
+        return self._problem
 
     @property
     def population(self) -> int:
         return len(self.data.names)
 
-    def use(self, problem: Problem, constants: Tensor | None = None) -> None:
-        """Go on with another problem over the same data (`prepare` does, with the constants that finished it)."""
+    def prepare(self, x: Tensor) -> P_co:
+        """Agree on a problem's constants before training: sum its `statistics(x, all rows)` over the clients, then `finish(sum)`.
+
+        The sum is an ordinary exchange in the ledger's phase `setup`. The federation goes on with the finished problem, which is returned.
+        A problem without such constants is returned as it is.
+        """
+        problem = self.problem
+        if problem.statistics is None or problem.finish is None:
+            return problem
+        with self.phase("setup"):
+            sums = self.map(SetUp().sums, self.broadcast(x))
+            total = self.mean(sums) if problem.weighted else self.sum(sums)
+        self.use(problem.finish(total), total)
+        return self.problem
+
+    def use(self, problem: Problem, constants: Tensor) -> None:
+        """Go on with the problem that these constants have finished."""
+        if not isinstance(problem, type(self._problem)):
+            raise ProblemError(f"finish returns a problem of the same kind, {type(self._problem).__name__}; it returned "
+                               f"{type(problem).__name__}")
         self.pending.finish()
-        if constants is not None:
-            with self.phase("setup"):
-                self.ledger.cross("down", "finish", constants.numel(), constants.nbytes, self.size)
+        with self.phase("setup"):
+            self.ledger.cross("down", "finish", constants.numel(), constants.nbytes, self.size)
+        self._problem = problem
         self.setting = replace(self.setting, problem=problem, constants=constants, checked=set())
         self.engine.bind(self.setting)
 
-    def cohort(self, size: int | None = None) -> Cohort:
+    def cohort(self, size: int | None = None) -> Cohort[P_co]:
         """The clients of this round: `size` of them without replacement (default: `clients_per_round`), or all."""
         size = size if size is not None else self.clients_per_round
         if size is None or size == self.population:
@@ -217,16 +233,16 @@ class Federation(Cohort):
         chosen = rng.systematic(self._inclusion(size), size, stream) if even else stream.choice(able, size, replace=False, shuffle=False)
         return Cohort(self, np.sort(self._canonical[chosen]), even)
 
-    def put(self, state: Placed | None, cohort: Cohort, new: Placed) -> Placed:
+    def put(self, state: Placed | None, cohort: Place, new: Placed) -> Placed:
         """Write a cohort's values into the population's state (None: an empty one). The old handle is spent."""
         self.pending.usable(new)
-        if new.cohort is not cohort:
+        if new.place is not cohort:
             raise PlacementError("put writes the values of the cohort it names; these live at another one")
         if state is None:
-            handle = Placed(self, self.pending.number(), pool=True)
+            handle = self.pending.handle(self, self.pending.number(), pool=True)
             self.pending.queue.append((cohort, Put(handle.id, new.id, lambda: None)))
             return handle
-        return self.pending.put(state, cohort, new, self)
+        return self.pending.put(state, cohort, new)
 
     def integer(self, bound: int) -> int:
         """A random integer in [0, bound) at the server, from the same seed."""
@@ -265,14 +281,7 @@ class Federation(Cohort):
 
     def _inclusion(self, size: int) -> Floats:
         """The probability size·p_k of each client in `_canonical` to be in a cohort that is drawn by weight."""
-        weights = self.weights[self._canonical]
-        likely: Floats = size * weights / weights.sum()
-        most = float(likely.max())
-        if most > 1 + 1e-9:
-            name = self.data.names[self._canonical[likely.argmax()]]
-            raise AlgorithmError(f"client {name!r} has {most / size:.3g} of all weight, too much for a cohort of {size} drawn by weight; "
-                                 f'draw at most {int(size / most)} clients, or write cohorts="uniform"')
-        return likely
+        return inclusion(size, self.weights[self._canonical], [self.data.names[k] for k in self._canonical])
 
     def _next_call(self) -> int:
         self.counters[self.ledger.current] += 1
@@ -283,14 +292,14 @@ class Federation(Cohort):
         return int(rng.combine(rng.as_keys(rng.name_key("server")), self.setting.seed, rng.name_key(self.ledger.current),
                                self.counters[f"server:{self.ledger.current}"])[0])
 
-    def _bring(self, cohort: Cohort, values: tuple[Placed, ...], weights: np.ndarray, floating: bool) -> Any:
+    def _bring(self, cohort: Place, values: tuple[Placed, ...], weights: Floats, floating: bool) -> Any:
         if not values:
             raise PlacementError("mean and sum need at least one value at the clients")
         for value in values:
             if not isinstance(value, Placed):
                 raise PlacementError(f"mean and sum take values at the clients; got {type(value).__name__}, which is at the server already")
             self.pending.usable(value)
-            if value.cohort is not cohort:
+            if value.place is not cohort:
                 raise PlacementError("a mean is taken over the cohort its values live at; use that cohort's mean")
         makers = ["" if value.call is None else value.call.fn.__name__ for value in values]
         reducer = Reducer(cohort.names, weights, floating)
@@ -300,21 +309,6 @@ class Federation(Cohort):
         self.ledger.book(exchanges=1)
         return _single(reducer.sums)
 
+
 def _single(values: Sequence[Any]) -> Any:
     return values[0] if len(values) == 1 else tuple(values)
-
-
-def _weights(weights: str | Sequence[float], data: Data) -> np.ndarray:
-    if isinstance(weights, str):
-        if weights not in ("equal", "samples"):
-            raise WeightError(f'weights are "equal", "samples" or one number per client; got {weights!r}')
-        return np.ones(len(data.names)) if weights == "equal" else data.sizes.astype(np.float64)
-    array = np.asarray(weights, dtype=np.float64)
-    if array.shape != (len(data.names),):
-        raise WeightError(f"one weight per client is needed: {len(data.names)} clients, weights of shape {array.shape}")
-    bad = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
-    if len(bad):
-        raise WeightError(f"weights must be finite and not negative; client {data.names[bad[0]]!r} has {array[bad[0]]}")
-    if not array.sum() > 0:
-        raise WeightError("the weights are all 0; give at least one client a positive weight")
-    return array

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ class PerClient(NamedTuple):
 class Map:
     """Run `fn(client, *arguments)`, `times` times over, its results becoming its first arguments."""
 
-    fn: Callable[..., Any]
+    fn: MethodType  # of a program
     arguments: tuple[Any, ...]
     out: tuple[int, ...]
     times: int | Index

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from ..errors import PlacementError
+from .engine import Engine
 from .ledger import Ledger
 from .operations import Flush, Index, Map, Op, PerClient, Put, Ref
-from .placed import Placed
+from .placed import Handles, Place, Placed
 from .reducer import Reducer
-
-if TYPE_CHECKING:
-    from .federation import Cohort
-
 
 LOST = "was lost with an exchange that failed; go on from the state before it"
 
@@ -29,25 +25,27 @@ class PendingOps:
     A value at the clients is kept as long as a Python name holds its handle; what nobody will read is never computed.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
-        self.alive: set[int] = set()
-        self.handles: WeakSet[Placed] = WeakSet()
+    def __init__(self, ledger: Ledger, engine: Engine, everyone: Place) -> None:
+        self.ledger, self.engine, self.everyone = ledger, engine, everyone
+        self.handles = Handles()
         self.values: dict[int, Tensor] = {}  # broadcast by the server
         self.delivered: dict[int, Index] = {}  # who holds them
         self.stored: set[int] = set()  # what the engine holds
-        self.queue: list[tuple[Cohort, Op]] = []
+        self.queue: list[tuple[Place, Op]] = []
         self.numbers = 0
 
     def number(self) -> int:
         self.numbers += 1
         return self.numbers
 
-    def place(self, cohort: Cohort, value: Tensor) -> Placed:
+    def handle(self, place: Place, id: int, call: Map | None = None, pool: bool = False) -> Placed:
+        return Placed(place, id, self.handles, call, pool)
+
+    def place(self, cohort: Place, value: Tensor) -> Placed:
         if not isinstance(value, Tensor):
             what = "a value already at the clients" if isinstance(value, Placed) else type(value).__name__
             raise PlacementError(f"broadcast takes tensors at the server; got {what}")
-        handle = Placed(cohort, self.number())
+        handle = self.handle(cohort, self.number())
         self.values[handle.id] = value.detach().clone()  # what the server does with its tensor later is its own affair
         return handle
 
@@ -55,10 +53,10 @@ class PendingOps:
         if value.spent:
             raise PlacementError(f"this value {value.spent}; to keep a copy at the clients, return it twice from the client function")
 
-    def argument(self, cohort: Cohort, fn: Callable[..., Any], value: Any) -> Any:
+    def argument(self, cohort: Place, fn: Callable[..., Any], value: Any) -> Any:
         if isinstance(value, Placed):
             self.usable(value)
-            if value.cohort is not cohort and not (value.id in self.values and value.cohort is cohort.fed):
+            if value.place is not cohort and not (value.id in self.values and value.place is self.everyone):
                 raise PlacementError(f"{fn.__qualname__} runs at another cohort than this value lives at; "
                                      "write S.take(value, default) first")
             return Ref(value.id)
@@ -80,7 +78,7 @@ class PendingOps:
             raise PlacementError(f"{fn.__qualname__} takes values at the clients, numbers and texts; got {type(value).__name__}")
         return value
 
-    def put(self, state: Placed, cohort: Cohort, new: Placed, everyone: Cohort) -> Placed:
+    def put(self, state: Placed, cohort: Place, new: Placed) -> Placed:
         """Record a write into population state. The old handle is spent, unless the exchange fails."""
         self.usable(state)
         if not state.pool:
@@ -89,7 +87,7 @@ class PendingOps:
         for where, op in list(self.queue):  # what other cohorts still have to read from it or write into it comes first
             if where is not cohort and pool in (op.pool if isinstance(op, Put) else None, *op.reads):
                 self.run(where, [], None)
-        handle = Placed(everyone, pool, pool=True)
+        handle = self.handle(self.everyone, pool, pool=True)
 
         def undo() -> None:
             state.id, state.spent = pool, None
@@ -109,11 +107,11 @@ class PendingOps:
         while self.queue:
             self.run(self.queue[0][0], [], None)
 
-    def run(self, cohort: Cohort, wants: list[Placed], reducer: Reducer | None) -> None:
+    def run(self, cohort: Place, wants: list[Placed], reducer: Reducer | None) -> None:
         """Flush a cohort's pending operations: what nobody will read is dropped, the rest runs once."""
-        needed = {v.id for v in wants} | self.alive
+        needed = {v.id for v in wants} | self.handles.alive
         ops: list[Op] = []
-        rest: list[tuple[Cohort, Op]] = []
+        rest: list[tuple[Place, Op]] = []
         for where, op in reversed(self.queue):
             if isinstance(op, Put) or needed.intersection(op.out):
                 needed.update(op.reads)
@@ -125,18 +123,19 @@ class PendingOps:
         read = {id for op in ops for id in op.reads} | set(asked)
         values = {id: self.values[id] for id in read if id in self.values}
         news = {id: self.newcomers(id, cohort) for id in values}
-        later = (self.alive - set(asked)) | {id for _, op in rest for id in op.reads} | {op.pool for _, op in rest if isinstance(op, Put)}
+        later = self.handles.alive - set(asked)
+        later |= {id for _, op in rest for id in op.reads} | {op.pool for _, op in rest if isinstance(op, Put)}
         made = {id for op in ops for id in op.out} | {op.pool for op in ops if isinstance(op, Put)}
         silent = reducer or Reducer(cohort.names, np.ones(cohort.size), False)
         flush = Flush(cohort.index, ops, values, news, asked, made & later, (self.stored | made | set(values)) - later)
         try:
-            cohort.fed.engine.flush(flush, silent)
+            self.engine.flush(flush, silent)
         except BaseException:  # an interrupt must not cost the state either
             self.roll_back(cohort, ops, rest)
             raise
         for v in wants:
             v.spent = "was averaged, and left the clients with that"
-            self.alive.discard(v.id)
+            self.handles.alive.discard(v.id)
         self.queue = rest
         self.stored = (self.stored | made | set(values)) & later
         for id, who in news.items():
@@ -150,24 +149,24 @@ class PendingOps:
             with self.ledger.phase(phase):
                 self.ledger.book(work.calls, samples=work.samples)
 
-    def abandon(self, cohort: Cohort) -> None:
+    def abandon(self, cohort: Place) -> None:
         """Roll back what is pending at a cohort whose exchange cannot even begin."""
         mine = [op for where, op in self.queue if where is cohort]
         self.roll_back(cohort, mine, [(where, op) for where, op in self.queue if where is not cohort])
 
-    def roll_back(self, cohort: Cohort, ops: list[Op], rest: list[tuple[Cohort, Op]]) -> None:
+    def roll_back(self, cohort: Place, ops: list[Op], rest: list[tuple[Place, Op]]) -> None:
         """After a failed exchange: what it would have made is lost, what was there before is as it was."""
         for op in reversed(ops):
             if isinstance(op, Put):
                 op.undo()
         made = {id for op in ops for id in op.out}
-        for handle in list(self.handles):
+        for handle in list(self.handles.all):
             if handle.id in made:
                 handle.spent = LOST
-                self.alive.discard(handle.id)
+                self.handles.alive.discard(handle.id)
         self.queue = rest
 
-    def newcomers(self, id: int, cohort: Cohort) -> Index:
+    def newcomers(self, id: int, cohort: Place) -> Index:
         """Positions in the cohort that do not hold a broadcast value yet."""
         if id not in self.delivered:
             return np.arange(cohort.size)

@@ -1,34 +1,55 @@
-"""Values at the clients, as the server holds them: handles without arithmetic."""
+"""Values at the clients, as the server holds them: handles without arithmetic, and where they live."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import cached_property
+from typing import Any, NoReturn
+from weakref import WeakSet
 
 from ..errors import PlacementError
-from .operations import Map
+from .operations import Index, Map
 
-if TYPE_CHECKING:
-    from .federation import Cohort
 
+class Place:
+    """Some clients of a federation, by number: where a value lives."""
+
+    def __init__(self, index: Index, everyone: tuple[str, ...]) -> None:
+        self.index, self._everyone = index, everyone
+
+    @property
+    def size(self) -> int:
+        return len(self.index)
+
+    @cached_property
+    def names(self) -> list[str]:
+        return [self._everyone[i] for i in self.index]
+
+
+class Handles:
+    """The handles that exist, and the numbers of the values they stand for."""
+
+    def __init__(self) -> None:
+        self.alive: set[int] = set()
+        self.all: WeakSet[Placed] = WeakSet()
 
 
 class Placed:
     """A value that lives at the clients: no arithmetic, no reading. `map` works on it, `mean` brings it to the server."""
 
-    __slots__ = ("__weakref__", "_pending", "call", "cohort", "id", "pool", "spent")
+    __slots__ = ("__weakref__", "_handles", "call", "id", "place", "pool", "spent")
 
-    def __init__(self, cohort: Cohort, id: int, call: Map | None = None, pool: bool = False) -> None:
-        self.cohort, self.id, self.call, self.pool = cohort, id, call, pool
+    def __init__(self, place: Place, id: int, handles: Handles, call: Map | None = None, pool: bool = False) -> None:
+        self.place, self.id, self.call, self.pool = place, id, call, pool
         self.spent: str | None = None
-        self._pending = cohort.fed.pending
-        self._pending.alive.add(id)
-        self._pending.handles.add(self)
+        self._handles = handles
+        handles.alive.add(id)
+        handles.all.add(self)
 
     def __del__(self) -> None:
-        self._pending.alive.discard(self.id)
+        self._handles.alive.discard(self.id)
 
     def __repr__(self) -> str:
-        return f"Placed({self.cohort.size} values at the clients)"
+        return f"Placed({self.place.size} values at the clients)"
 
     def _refuse(self: object, /, *_: object, **__: object) -> NoReturn:
         raise PlacementError("a value at the clients cannot be used at the server or mixed with a server value: compute with it inside "

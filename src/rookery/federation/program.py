@@ -6,7 +6,7 @@ import ast
 import dis
 import inspect
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from types import CodeType, FunctionType, MethodType
 from typing import Any, get_args, get_origin
@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin
 from torch import Tensor
 
 from ..errors import PlacementError
-from ..problems.base import Problem
+from .oracles import Client
 
 PROGRAMS: dict[str, type[Program]] = {}  # every program class this process has imported, by its full name
 
@@ -41,8 +41,18 @@ def value_at(number: float | Schedule, t: int) -> float:
     return number.at(t) if isinstance(number, Schedule) else number
 
 
+@dataclass(frozen=True)
+class SetUp(Program):
+    """The client function of `Federation.prepare`."""
+
+    def sums(self, c: Client, x: Tensor) -> Tensor:
+        """The problem's `statistics` of all the client's rows at x."""
+        assert c.problem.statistics is not None
+        return c.evaluate(c.problem.statistics, x, c.draw())
+
+
 @lru_cache(maxsize=4096)
-def outputs(function: FunctionType) -> tuple[int, bool]:
+def outputs(function: Callable[..., Any]) -> tuple[int, bool]:
     """The number of tensors a client function returns, from its annotation, and whether they stand in a tuple."""
     note: Any = function.__annotations__.get("return")
     if isinstance(note, str):
@@ -62,8 +72,9 @@ def outputs(function: FunctionType) -> tuple[int, bool]:
 @lru_cache(maxsize=4096)
 def _check_function(function: FunctionType) -> None:
     parameters = list(inspect.signature(function).parameters)
-    if len(parameters) < 2 or parameters[1] != "c":
-        raise PlacementError(f"the first parameter of a client function is called c; {function.__qualname__} has {parameters[1:2]}")
+    if len(parameters) < 2:
+        raise PlacementError(f"the first parameter of a client function is the client; {function.__qualname__} takes none: write "
+                             f"def {function.__name__}(self, c, …)")
     for cell in function.__closure__ or ():
         if isinstance(cell.cell_contents, Tensor):
             raise PlacementError(f"{function.__qualname__} captures a tensor from the function around it; pass it as fed.broadcast(tensor)")
@@ -81,18 +92,18 @@ def global_names(code: CodeType) -> set[str]:
     return own.union(*(global_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
 
 
-def check_client_function(fn: Callable[..., Any]) -> None:
-    """Refuse functions that could not be named on a network, or that smuggle tensors to the clients."""
-    if not isinstance(fn, MethodType) or not isinstance(fn.__self__, Program | Problem):
+def check_client_function(fn: Callable[..., Any]) -> MethodType:
+    """The function, refused if it could not be named on a network, or smuggles tensors to the clients."""
+    if not isinstance(fn, MethodType) or not isinstance(fn.__self__, Program):
         raise PlacementError(f"map takes a method of an algorithm (a frozen dataclass derived from Program), so that a remote client "
                              f"can find it by name; got {getattr(fn, '__qualname__', fn)!r}")
     owner = fn.__self__
-    if isinstance(owner, Program):
-        if not is_dataclass(owner) or not type(owner).__dataclass_params__.frozen:
-            raise PlacementError(f"{type(owner).__name__} must be a frozen dataclass: write @dataclass(frozen=True) above it")
-        for field in fields(owner):
-            if isinstance(getattr(owner, field.name), Tensor):
-                raise PlacementError(f"{type(owner).__name__}.{field.name} is a tensor: hyper-parameters are numbers; "
-                                     f"keep it in the state and pass it as fed.broadcast(tensor)")
+    if not is_dataclass(owner) or not type(owner).__dataclass_params__.frozen:
+        raise PlacementError(f"{type(owner).__name__} must be a frozen dataclass: write @dataclass(frozen=True) above it")
+    for field in fields(owner):
+        if isinstance(getattr(owner, field.name), Tensor):
+            raise PlacementError(f"{type(owner).__name__}.{field.name} is a tensor: hyper-parameters are numbers; "
+                                 f"keep it in the state and pass it as fed.broadcast(tensor)")
     assert isinstance(fn.__func__, FunctionType)
     _check_function(fn.__func__)
+    return fn

@@ -11,7 +11,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -22,13 +22,11 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from ..errors import AlgorithmError, ModuleError, ProblemError
 from ..federation.client import seeded
+from ..federation.federation import Federation
+from ..federation.oracles import Client
 from ..federation.program import Program
+from ..problems.base import Problem
 from ..problems.model import Model
-
-if TYPE_CHECKING:
-    from ..federation.client import Client
-    from ..federation.federation import Federation
-
 
 _New = TypeVar("_New", "FrozenNorm", nn.GroupNorm)
 
@@ -116,7 +114,8 @@ def to_group_norm(module: nn.Module, groups: int = 2) -> nn.Module:
     return _replace(module, build)
 
 
-def sum_moments(fed: Federation, model: Model, x: Tensor, batch: int | None, inputs: str = "inputs", phase: str = "output") -> None:
+def sum_moments(fed: Federation[Problem], model: Model, x: Tensor, batch: int | None, inputs: str = "inputs",
+                phase: str = "output") -> None:
     """Give the model's `FederatedNorm` layers running statistics at parameters x: the moments of their inputs over all clients' rows.
 
     One exchange of 2·channels + 1 numbers a layer and client, booked under `phase`; every row counts once, whatever the

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,12 +14,12 @@ from torch.nn import functional as F
 
 from ..data.store import Batch
 from ..errors import ProblemError
+from ..federation.federation import Federation
+from ..federation.oracles import Client
+from ..federation.program import Program
+from ..problems.base import Problem
 from ..problems.kinds import Compositional
 from ..problems.model import Model
-
-if TYPE_CHECKING:
-    from ..federation.client import Client
-    from ..federation.federation import Federation
 
 Losses = Callable[[Tensor, Batch], Tensor]
 EDGE = 60.0  # of exponents: beyond exp(60) float32 would overflow
@@ -56,16 +56,22 @@ class Exponential(Compositional):
     exponents: Losses
     floor: float
 
-    def beyond(self, c: Client, x: Tensor) -> Tensor:
-        """Client function of `dro_report`: rows beyond the edge, and all rows."""
-        return c.evaluate(self.count, x, c.draw())
-
     def count(self, x: Tensor, b: Batch) -> Tensor:
+        """Rows beyond the edge, and all rows."""
         u = self.exponents(x, b)
         return torch.stack([(u > EDGE).sum().to(x.dtype), x.new_tensor(float(len(u)))])
 
 
-def dro_report(fed: Federation, x: Tensor, y: Tensor | None = None) -> dict[str, float]:
+@dataclass(frozen=True)
+class _Count(Program):
+    """The client function of `dro_report`."""
+
+    def beyond(self, c: Client, x: Tensor) -> Tensor:
+        assert isinstance(c.problem, Exponential)
+        return c.evaluate(c.problem.count, x, c.draw())
+
+
+def dro_report(fed: Federation[Problem], x: Tensor, y: Tensor | None = None) -> dict[str, float]:
     """How much of a robust objective is clamped at x: `clamped`, rows beyond the edge; `floored`, 1 if the estimate y is below its floor.
 
     Two numbers a client in one exchange, booked as evaluation; oracles count nothing. What is clamped is warned of (`ClampWarning`).
@@ -76,13 +82,14 @@ def dro_report(fed: Federation, x: Tensor, y: Tensor | None = None) -> dict[str,
         raise ProblemError(f"dro_report looks into the problems of kl_dro and constrained_dro; this is a {type(problem).__name__} without "
                            "an exponential: leave the report out")
     with fed.phase("evaluation"):
-        clamped, rows = fed.sum(fed.map(problem.beyond, fed.broadcast(x))).tolist()
-    floored = y is not None and float(y[0]) < problem.floor
+        clamped, rows = fed.sum(fed.map(_Count().beyond, fed.broadcast(x))).tolist()
+    estimate = math.inf if y is None else float(y[0])
+    floored = estimate < problem.floor
     if clamped:
         warnings.warn(f"{clamped:.0f} of {rows:.0f} rows lie beyond the range of the exponential and pull less than they should: "
                       "call prepare at this point, which moves the shift, or take a larger lam", ClampWarning, stacklevel=2)
     if floored:
-        warnings.warn(f"the estimate y = {float(y[0]):.3g} lies below {problem.floor:.3g}, the least that g can be, where the "  # type: ignore[index]
+        warnings.warn(f"the estimate y = {estimate:.3g} lies below {problem.floor:.3g}, the least that g can be, where the "
                       "logarithm is continued by its tangent: take a larger beta or batch, or a smaller lr", ClampWarning, stacklevel=2)
     return {"clamped": clamped, "floored": float(floored)}
 

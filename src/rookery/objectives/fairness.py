@@ -61,7 +61,7 @@ def fair(loss: Losses, scores: Model | Scores, groups: int, kind: Kind = "equali
         return torch.cat([columns(b, x.dtype).mean(0).reshape(-1), x.new_ones(1)])
 
     def unprepared(x: Tensor, b: Batch) -> Tensor:
-        raise ProblemError("fair divides by shares of the whole federation: write fed.problem.prepare(fed, x) first")
+        raise ProblemError("fair divides by shares of the whole federation: write fed.prepare(x) first")
 
     def f(z: Tensor) -> Tensor:
         return rho / 2 * (z.abs() - slack).clamp_min(0).square().sum()

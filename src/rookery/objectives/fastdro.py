@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from ..data.store import Batch
 from ..errors import ProblemError
+from ..federation.oracles import MinimizationClient
 from ..problems.autodiff import vjp
 from ..problems.kinds import Minimization
 from .dro import Losses, per_row
@@ -42,6 +43,17 @@ class WorstCase(Minimization):
     def losses_vjp(self, x: Tensor, b: Batch, w: Tensor) -> Tensor:
         """Σ_i w_i ∇ℓ_i(x)"""
         return vjp(lambda z: self.each(z, b), x, w)
+
+
+class WorstCaseClient(MinimizationClient, Protocol):
+    """A client of a `WorstCase`."""
+
+    @property
+    def problem(self) -> WorstCase: ...
+
+    def losses(self, x: Tensor, b: Batch) -> Tensor: ...
+
+    def losses_vjp(self, x: Tensor, b: Batch, w: Tensor) -> Tensor: ...
 
 
 def fast_dro(losses: Losses, form: Form, size: float, **options: Any) -> WorstCase:

@@ -54,7 +54,7 @@ def group_dro(losses: Losses, groups: int, lam: float = 1.0, field: str = "label
         return torch.cat([members(getattr(b, field), groups, x.dtype).mean(0), x.new_ones(1)])
 
     def mean_losses(x: Tensor, b: Batch) -> Tensor:
-        raise ProblemError("group_dro divides by the groups' shares in the federation: write fed.problem.prepare(fed, x) first")
+        raise ProblemError("group_dro divides by the groups' shares in the federation: write fed.prepare(x) first")
 
     def f(z: Tensor) -> Tensor:
         return lam * (torch.logsumexp(z / lam, 0) - math.log(groups))
@@ -91,7 +91,7 @@ def balanced_cross_entropy(model: Model, classes: int | None = None, **options: 
         return members(b.labels, classes or model.predict(x, b.inputs[:1]).shape[-1], x.dtype).sum(0)
 
     def unweighted(x: Tensor, b: Batch) -> Tensor:
-        raise ProblemError("balanced_cross_entropy needs the classes' counts in the federation: write fed.problem.prepare(fed, x) first")
+        raise ProblemError("balanced_cross_entropy needs the classes' counts in the federation: write fed.prepare(x) first")
 
     def finish(total: Tensor) -> Minimization:
         refuse_empty(total, "classes")

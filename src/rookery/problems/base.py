@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,11 +13,6 @@ from ..data.sampling import Replacement, Sampler
 from ..data.store import Batch
 from ..errors import ProblemError
 from .model import Model
-
-if TYPE_CHECKING:
-    from ..federation.client import Client
-    from ..federation.federation import Federation
-
 
 Projection = Callable[[Tensor], Tensor]
 Variables = dict[str, tuple[int, dict[str, Callable[..., Tensor]]]]
@@ -32,7 +27,7 @@ class Problem:
     model:       the module behind the losses, if there is one: engines read from it what they may do
     stochastic:  the losses use torch's generator (dropout, augmentation); by default what the model says
     oracles:     hand-written oracles by name; each is compared with automatic differentiation on its first use
-    statistics, finish: set-up sums, see `prepare`; `weighted` makes them means with the federation's weights
+    statistics, finish: set-up sums, see `Federation.prepare`; `weighted` makes them means with the federation's weights
     """
 
     ORACLES: ClassVar[tuple[str, ...]] = ()
@@ -88,21 +83,3 @@ class Problem:
             raise ProblemError(f"the hand-written oracle {name!r} disagrees with automatic differentiation: shape {tuple(result.shape)} "
                                f"against {tuple(expected.shape)}, values {result.flatten()[:3].tolist()} against "
                                f"{expected.flatten()[:3].tolist()}; correct it, or leave it out of oracles=")
-
-    def prepare(self, fed: Federation, x: Tensor) -> Problem:
-        """Agree on global constants before training: sum `statistics(x, all rows)` over the clients, then `finish(sum)`.
-
-        The sum is an ordinary exchange in the ledger's phase `setup`. The federation goes on with the finished problem.
-        """
-        if self.statistics is None or self.finish is None:
-            return self
-        with fed.phase("setup"):
-            sums = fed.map(self.sums, fed.broadcast(x))
-            total = fed.mean(sums) if self.weighted else fed.sum(sums)
-        fed.use(self.finish(total), total)
-        return fed.problem
-
-    def sums(self, c: Client, x: Tensor) -> Tensor:
-        """Client function of `prepare`."""
-        assert self.statistics is not None
-        return c.evaluate(self.statistics, x, c.draw())

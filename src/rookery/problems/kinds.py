@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -18,10 +18,6 @@ from ..data.store import Batch
 from ..errors import ProblemError
 from .autodiff import cross, grad, hvp, value_and_jacobian, vjp
 from .base import Problem, Variables
-
-if TYPE_CHECKING:
-    pass
-
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,7 @@ from ..engines import Wire
 from ..errors import CheckpointError, ConfigError, Diverged, NonFinite, WriteError
 from ..federation.federation import Federation
 from ..objectives.dro import Exponential, dro_report
+from ..problems.base import Problem
 from ..problems.model import Model
 from ..training import checkpoint
 from ..training.files import append, held, write_whole
@@ -43,7 +44,7 @@ class Job:
     """A run to be made: the federation, the model with its starting point, and the rows to score on."""
 
     description: Description
-    fed: Federation
+    fed: Federation[Problem]
     model: Model
     x0: Tensor
     held: Data  # the sites' validation rows
@@ -53,7 +54,7 @@ class Job:
         """The algorithm's first state, after the sites have agreed on what the problem needs."""
         size = self.model.size
         x = torch.cat([self.description.warm_up.from_there(self.fed, self.model, self.x0[:size]), self.x0[size:]])
-        self.fed.problem.prepare(self.fed, x)
+        self.fed.prepare(x)
         return self.description.algorithm.init(self.fed, x)
 
     def forecast(self) -> Forecast | None:
@@ -124,7 +125,8 @@ class Job:
             return self._unbegun(Run(None, reason="diverged", failure=failure), folder)
         spent = time.perf_counter() - clock if before else 0.0
         result = run(self.description.algorithm, self.fed, state, part.rounds - before, self.scores, part.every, folder=folder,
-                     resume=resume, save_every=part.save_every, minutes=None if minutes is None else max(0.0, minutes - spent / 60), callbacks=callbacks,
+                     resume=resume, save_every=part.save_every, minutes=None if minutes is None else max(0.0, minutes - spent / 60),
+                     callbacks=callbacks,
                      output=part.output, before=before, spent=spent, loss="validation loss", first=first)
         if not result.history:
             return self._unbegun(result, folder)

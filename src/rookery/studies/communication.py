@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, replace
 from itertools import product
+from typing import Any
 
 from ..algorithms.base import Algorithm
 from ..errors import AlgorithmError
@@ -20,7 +21,7 @@ from ..problems.testproblems import TestProblem
 D, DY = 7, 3  # the lengths of x and y
 
 
-def communication(cls: type[Algorithm]) -> tuple[Algorithm, list[Line]]:
+def communication(cls: type[Algorithm[Any]]) -> tuple[Algorithm[Any], list[Line]]:
     """An instance with its defaults and two local steps, and the values that cross the network in its second round."""
     own = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     without = [f for f in own.values() if f.default is MISSING and f.default_factory is MISSING]

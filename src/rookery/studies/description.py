@@ -25,7 +25,7 @@ class Description:
     """The whole description."""
 
     data: DataSection
-    algorithm: Algorithm
+    algorithm: Algorithm[Any]
     sites: SitesSection = field(default_factory=SitesSection)
     model: ModelSection = field(default_factory=ModelSection)
     objective: Objective = field(default_factory=CrossEntropy)
@@ -39,7 +39,7 @@ _SECTIONS = {"data": DataSection, "sites": SitesSection, "model": ModelSection, 
              "run": RunSection}
 
 
-def algorithms() -> dict[str, type[Algorithm]]:
+def algorithms() -> dict[str, type[Algorithm[Any]]]:
     """Every algorithm this process has imported, by the name its paper prints."""
     return {cls.title: cls for cls in PROGRAMS.values()  # a title is a class's own: one that derives from FedAvg is not FedAvg
             if issubclass(cls, Algorithm) and vars(cls).get("title") and cls.solves is not Problem}
@@ -118,7 +118,7 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _algorithm(table: dict[str, Any]) -> Algorithm:
+def _algorithm(table: dict[str, Any]) -> Algorithm[Any]:
     known = algorithms()
     name = table.pop("name", None)
     if not isinstance(name, str):

@@ -18,6 +18,7 @@ from ..federation.federation import Cohort, Federation
 from ..federation.ledger import Line
 from ..federation.operations import Flush, Map
 from ..federation.reducer import Reducer
+from ..problems.base import Problem
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class _OneStep(Loop):
         super().flush(replace(flush, ops=ops), reducer)
 
 
-class _Small(Federation):
+class _Small(Federation[Problem]):
     """Random numbers of the server are the largest they can be, and cohorts are counted."""
 
     random = False
@@ -49,12 +50,12 @@ class _Small(Federation):
         self.random = True
         return bound - 1
 
-    def cohort(self, size: int | None = None) -> Cohort:
+    def cohort(self, size: int | None = None) -> Cohort[Problem]:
         self.drawn += 1
         return super().cohort(size)
 
 
-def forecast(algorithm: Algorithm, fed: Federation, *start: Tensor, rounds: int) -> Forecast | None:
+def forecast(algorithm: Algorithm[Any], fed: Federation[Problem], *start: Tensor, rounds: int) -> Forecast | None:
     """What training will send, counted as the ledger counts it; None where the rounds that were tried fail, as the run then will."""
     try:
         with torch.random.fork_rng(devices=[]):
@@ -63,13 +64,13 @@ def forecast(algorithm: Algorithm, fed: Federation, *start: Tensor, rounds: int)
         return None
 
 
-def _forecast(algorithm: Algorithm, fed: Federation, start: tuple[Tensor, ...], rounds: int) -> Forecast:
+def _forecast(algorithm: Algorithm[Any], fed: Federation[Problem], start: tuple[Tensor, ...], rounds: int) -> Forecast:
     problem = fed.problem
     if problem.statistics is not None:
         # a graph of all clients takes seconds to trace, which pays for many of them only
         whole = Federation(problem, fed.data, engine="loop" if fed.population <= 1000 else "auto", weights=fed.weights.tolist(),
                            seed=fed.setting.seed, min_batch=fed.setting.min_batch)
-        problem = problem.prepare(whole, start[0])
+        problem = whole.prepare(start[0])
     chosen = sorted(np.argsort(-fed.weights, kind="stable")[:2].tolist())
     cohort = fed.clients_per_round or fed.population
     small = _Small(problem, _some(fed.data, chosen), engine=_OneStep(), seed=fed.setting.seed, min_batch=fed.setting.min_batch,

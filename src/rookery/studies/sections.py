@@ -21,6 +21,7 @@ from ..errors import ConfigError
 from ..federation.federation import Federation
 from ..models import conv4, densenet121, federated_norm, lenet, mlp, resnet20, small_cnn
 from ..objectives import balanced_cross_entropy
+from ..problems.base import Problem
 from ..problems.model import Model
 
 
@@ -240,7 +241,7 @@ class WarmUpSection:
         if self.rounds < 0 or not self.lr > 0:
             raise ConfigError(f"rounds must not be negative, and lr must be positive; got {self.rounds} and {self.lr}")
 
-    def from_there(self, fed: Federation, model: Model, x: Tensor) -> Tensor:
+    def from_there(self, fed: Federation[Problem], model: Model, x: Tensor) -> Tensor:
         """The starting point of the objective; what it cost is in the federation's ledger."""
         if self.rounds == 0:
             return x
@@ -248,7 +249,7 @@ class WarmUpSection:
         first = Federation(balanced_cross_entropy(model), fed.data, engine=fed.engine.name.partition(":")[0], weights="samples",
                            clients_per_round=fed.clients_per_round, cohorts=fed.cohorts, min_batch=fed.setting.min_batch,
                            seed=fed.setting.seed + 2**32)
-        first.problem.prepare(first, x)
+        first.prepare(x)
         algorithm = FedAvg(self.lr, self.local_steps, self.batch)
         state = algorithm.init(first, x)
         for _ in range(self.rounds):

@@ -19,12 +19,13 @@ from ..engines.wire import Wire
 from ..errors import CheckpointError, FrameError
 from ..federation.federation import Cohort, Federation
 from ..federation.placed import Placed
+from ..problems.base import Problem
 from .files import aside, refusal
 
 FORMAT = "rookery-1"
 
 
-def save(path: Path | str, algorithm: Algorithm, fed: Federation, state: Any, extra: dict[str, Any] | None = None) -> None:
+def save(path: Path | str, algorithm: Algorithm[Any], fed: Federation[Problem], state: Any, extra: dict[str, Any] | None = None) -> None:
     """Write `state`, the counters behind the random draws, the ledger, and what else the caller wants back (JSON, see `extra`).
 
     On a remote engine each site keeps its own values, under a tag that the file records.
@@ -40,8 +41,8 @@ def save(path: Path | str, algorithm: Algorithm, fed: Federation, state: Any, ex
         elif isinstance(value, Placed):
             if value.spent:
                 raise CheckpointError(f"the state's {name} {value.spent}; save the newest state")
-            everyone = value.cohort is fed
-            fields[name] = {"id": value.id, "pool": value.pool, "cohort": None if everyone else value.cohort.index.tolist()}
+            everyone = value.place is fed
+            fields[name] = {"id": value.id, "pool": value.pool, "cohort": None if everyone else value.place.index.tolist()}
             if not isinstance(fed.engine, Wire):
                 clients, rows = fed.engine.export(value.id)
                 tensors[f"{name}.clients"] = torch.tensor(clients)  # a copy: values of one cohort share their index
@@ -65,7 +66,7 @@ def save(path: Path | str, algorithm: Algorithm, fed: Federation, state: Any, ex
         save_file(tensors, beside, metadata={"rookery": json.dumps(header)})
 
 
-def load(path: Path | str, algorithm: Algorithm, fed: Federation) -> Any:
+def load(path: Path | str, algorithm: Algorithm[Any], fed: Federation[Problem]) -> Any:
     """The state in a checkpoint, with the federation set to go on from there. `fed` must be set up as when it was saved."""
     header, tensors = _read(Path(path))
     if header["run"] != fingerprint(algorithm, fed):
@@ -78,13 +79,13 @@ def load(path: Path | str, algorithm: Algorithm, fed: Federation) -> Any:
     fresh = {name: fed.pending.number() for name in notes}  # other handles of this federation may still hold the old numbers
     if isinstance(fed.engine, Wire):
         fed.engine.load(header["tag"], {note["id"]: fresh[name] for name, note in notes.items()})
-    cohorts: dict[tuple[int, ...], Cohort] = {}
+    cohorts: dict[tuple[int, ...], Cohort[Problem]] = {}
     values: dict[str, Any] = {}
     for name, note in header["fields"].items():
         if note == "tensor":
             values[name] = tensors[name].clone()  # in memory of its own: products may round by where their factors lie
         elif name in notes:
-            cohort: Cohort = fed
+            cohort: Cohort[Problem] = fed
             if note["cohort"] is not None:
                 index = tuple(note["cohort"])
                 cohort = cohorts.setdefault(index, Cohort(fed, np.asarray(index), fed.cohorts == "weighted"))
@@ -92,13 +93,13 @@ def load(path: Path | str, algorithm: Algorithm, fed: Federation) -> Any:
                 rows = [row.clone() for row in tensors[f"{name}.rows"]]
                 fed.engine.restore(fresh[name], tensors[f"{name}.clients"].numpy(), rows, note["pool"])
             fed.pending.stored.add(fresh[name])
-            values[name] = Placed(cohort, fresh[name], pool=note["pool"])
+            values[name] = fed.pending.handle(cohort, fresh[name], pool=note["pool"])
         else:
             values[name] = note
     return algorithm.State(**values)
 
 
-def _agree(path: Path | str, fed: Federation, constants: Tensor | None) -> None:
+def _agree(path: Path | str, fed: Federation[Problem], constants: Tensor | None) -> None:
     """The constants of `prepare` as they were: taken from the file, or compared with those agreed anew."""
     own = fed.setting.constants
     if constants is not None and own is None and fed.problem.finish is not None:
@@ -113,7 +114,7 @@ def extra(path: Path | str) -> Any:
     return _read(Path(path))[0]["extra"]
 
 
-def fingerprint(algorithm: Algorithm, fed: Federation) -> str:
+def fingerprint(algorithm: Algorithm[Any], fed: Federation[Problem]) -> str:
     """What must be the same for a run to go on: algorithm, seed, clients, weights, participation, data, kind of problem, sampling."""
     try:
         program = json.dumps(describe(algorithm), sort_keys=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -15,6 +15,7 @@ from ..algorithms.base import Algorithm
 from ..errors import CheckpointError
 from ..federation.federation import Federation
 from ..federation.ledger import Line
+from ..problems.base import Problem
 from . import checkpoint
 from .files import append, aside, write_whole
 
@@ -33,7 +34,7 @@ def refuse_taken(folder: Path) -> None:
 class Keeper:
     """A run's folder: the history as it grows, and the last checkpoint, which holds the history too."""
 
-    def __init__(self, folder: Path, algorithm: Algorithm, fed: Federation) -> None:
+    def __init__(self, folder: Path, algorithm: Algorithm[Any], fed: Federation[Problem]) -> None:
         self.folder, self.algorithm, self.fed = folder, algorithm, fed
         self.history, self.checkpoint, self.output = folder / "history.jsonl", folder / CHECKPOINT, folder / "output.safetensors"
 

@@ -19,6 +19,7 @@ from ..algorithms.base import Algorithm
 from ..errors import AlgorithmError, CheckpointError, Diverged, NonFinite
 from ..federation.federation import Federation
 from ..federation.ledger import Line
+from ..problems.base import Problem
 from .files import held
 from .keeper import Keeper
 
@@ -71,7 +72,7 @@ class Run:
 Callback = Callable[[Metrics], None]
 
 
-def run(algorithm: Algorithm, fed: Federation, state: Any, rounds: int, evaluate: Callable[[Any], Metrics] | None = None,
+def run(algorithm: Algorithm[Any], fed: Federation[Problem], state: Any, rounds: int, evaluate: Callable[[Any], Metrics] | None = None,
         every: int | None = None, *, folder: Path | str | None = None, resume: bool = False, save_every: int | None = None,
         minutes: float | None = None, stop: EarlyStop | None = None, callbacks: Sequence[Callback] = (),
         output: Literal["last", "uniform"] = "last", before: int = 0, spent: float = 0.0, loss: str | None = None,
@@ -151,7 +152,7 @@ def run(algorithm: Algorithm, fed: Federation, state: Any, rounds: int, evaluate
 class _Loop:
     """One round and one evaluation at a time, with their clocks."""
 
-    def __init__(self, algorithm: Algorithm, fed: Federation, result: Run, evaluate: Callable[[Any], Metrics] | None,
+    def __init__(self, algorithm: Algorithm[Any], fed: Federation[Problem], result: Run, evaluate: Callable[[Any], Metrics] | None,
                  callbacks: Sequence[Callback], keeper: Keeper | None, before: int, loss: str | None, first: float | None) -> None:
         self.algorithm, self.fed, self.result, self._evaluate = algorithm, fed, result, evaluate
         self.callbacks, self.keeper, self.before, self.loss, self.first = callbacks, keeper, before, loss, first
@@ -212,7 +213,7 @@ class _Uniform:
     with the same samples, and averaged; that average is all it costs on the network besides what those steps exchange themselves.
     """
 
-    def __init__(self, algorithm: Algorithm, fed: Federation, rounds: int) -> None:
+    def __init__(self, algorithm: Algorithm[Any], fed: Federation[Problem], rounds: int) -> None:
         self.algorithm, self.fed = algorithm, fed
         steps = getattr(algorithm, "local_steps", 1)
         each = steps if isinstance(steps, int) and algorithm.plain_average else 1

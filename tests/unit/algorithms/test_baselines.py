@@ -489,7 +489,7 @@ def test_weight_decay_keeps_what_the_problem_has(engine: str) -> None:
     torch.testing.assert_close(decayed.oracle("value")(x, batch), decayed.value(x, batch))
     torch.testing.assert_close(decayed.oracle("gradient")(x, batch), decayed.gradient(x, batch))
     before = decayed.gradient(x, batch)
-    finished = fed.problem.prepare(fed, x)
+    finished = fed.prepare(x)
     assert set(made) == {made[0]}  # on the wire each site finishes it for itself
     assert made[0] == pytest.approx(float(k.data.fields["b"].sum()))
     torch.testing.assert_close(finished.oracle("gradient")(x, batch), before + 0.3)  # the finished problem has the term too

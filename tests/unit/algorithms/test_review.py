@@ -58,7 +58,7 @@ def test_a_derivative_in_the_data_inside_a_loss_keeps_its_dependence_on_x(engine
 def test_kl_dro_keeps_the_pull_of_rows_beyond_the_range_of_the_exponential() -> None:
     data = Data.from_parts({"c": {"l": torch.tensor([0.1] * 19 + [5.0])}})
     fed = Federation(kl_dro(lambda x, b: b.l * x, lam=0.05), data)
-    fed.problem.prepare(fed, torch.ones(1))
+    fed.prepare(torch.ones(1))
     algorithm = FedDRO(1e-3, 1.0)
     state = algorithm.round(fed, algorithm.init(fed, torch.ones(1)))
     assert 0.1 < float((1 - state.x) / 1e-3) <= 5.0  # exactly it would be 5; beyond the range the pull is weaker, but there
@@ -70,16 +70,16 @@ def test_kl_dro_says_when_it_was_not_prepared_and_when_losses_are_below_the_leas
     with pytest.raises(AlgorithmError, match="prepare"):
         FedDRO(0.1).init(fed, torch.ones(1))
     with pytest.raises(ProblemError, match=r"1 losses lie below least=0\.0"):
-        fed.problem.prepare(fed, torch.ones(1))
+        fed.prepare(torch.ones(1))
     small = Federation(kl_dro(lambda x, b: b.l * x, lam=0.001, least=-5.0), data)
-    small.problem.prepare(small, torch.ones(1))
+    small.prepare(torch.ones(1))
     assert torch.isfinite(rounds(FedDRO(1e-4), small, FedDRO(1e-4).init(small, torch.ones(1)), 2).x).all()
 
 
 def test_a_reduced_problem_keeps_its_set_up_sums() -> None:
     k = known.compositional()
     fed = Federation(as_bilevel(kl_dro(lambda x, b: (b.A @ x).square().sum(1))), k.data)
-    fed.problem.prepare(fed, k.x0)
+    fed.prepare(k.x0)
     assert fed.ledger["setup"].exchanges == 1
     assert fed.problem.statistics is None
     with pytest.raises(AlgorithmError, match="inner variable"):
@@ -273,7 +273,7 @@ def test_deleted_problems_do_not_stay() -> None:
     k = known.compositional(sizes=(4, 4, 4, 4))
     problem = kl_dro(lambda x, b: (b.A @ x).square().sum(1))
     fed = Federation(problem, k.data, engine="vectorised")
-    problem.prepare(fed, k.x0)
+    fed.prepare(k.x0)
     gone = weakref.ref(problem)
     del problem, fed
     gc.collect()

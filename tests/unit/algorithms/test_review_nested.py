@@ -66,7 +66,7 @@ def test_a_robust_objective_wants_one_loss_a_row(make: Any, losses: Any, what: s
     algorithm: Any = FedAvg(0.1) if isinstance(fed.problem, Minimization) else FedDRO(0.1)
 
     def begin() -> None:
-        fed.problem.prepare(fed, x)
+        fed.prepare(x)
         algorithm.round(fed, algorithm.init(fed, x))
 
     with pytest.raises(ProblemError, match=what):
@@ -75,7 +75,7 @@ def test_a_robust_objective_wants_one_loss_a_row(make: Any, losses: Any, what: s
 
 def test_scores_in_a_column_do_not_switch_a_fairness_penalty_off() -> None:
     fed = Federation(fair(each, lambda x, b: torch.sigmoid(b.inputs @ x)[:, None], 2), rows())
-    fed.problem.prepare(fed, X)
+    fed.prepare(X)
     with pytest.raises(ProblemError, match=r"scores must return one number .* write scores\[:, 0\]"):
         FedDRO(0.1).init(fed, X)
 
@@ -99,7 +99,7 @@ def test_weights_that_underflow_leave_the_entropy_finite() -> None:
 
 def test_a_wrong_number_of_weights_is_told() -> None:
     fed = Federation(group_weights(group_dro(each, 2)), rows())
-    fed.problem.prepare(fed, X)
+    fed.prepare(X)
     with pytest.raises(ProblemError, match="one weight for each of the 2 groups"):
         PDSGDWeights(0.1, 3).round(fed, PDSGDWeights(0.1, 3).init(fed, X))
 

@@ -158,7 +158,7 @@ def moments(tmp_path_factory: pytest.TempPathFactory) -> list[Moment]:
             wire = Wire(tmp_path_factory.mktemp("sites"))
             wire.run = f"run of {algorithm.title}"  # not a random one, so that every session tests the same frames
             fed = Federation(problem, rows(), engine=wire, clients_per_round=2, seed=1)
-            fed.problem.prepare(fed, x)
+            fed.prepare(x)
             state = algorithm.init(fed, x)
             for _ in range(3):
                 state = algorithm.round(fed, state)

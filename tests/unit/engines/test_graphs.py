@@ -161,7 +161,7 @@ def test_each_loss_runs_the_model_on_the_rows_of_its_kind_only() -> None:
 @dataclass(frozen=True)
 class Walk(Program):
     def step(self, c: Any, x: Tensor, lr: float) -> Tensor:
-        return x - lr / c.times * c.gradient(x, c.draw(2))
+        return x - lr / c.steps * c.gradient(x, c.draw(2))
 
 
 @pytest.mark.parametrize("times", [(3, 2, 4, 3), (0, 1, 1, 1), (1, 1, 30, 1), (2, 2, 2, 2)])

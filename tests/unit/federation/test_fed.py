@@ -110,7 +110,7 @@ class Work(Program):
         return x
 
     def times(self, c: Client, x: Tensor) -> Tensor:
-        return x + c.times
+        return x + c.steps
 
     def ragged(self, c: Client, x: Tensor) -> Tensor:
         return x.new_zeros(2 if len(c.draw().u) < 6 else 3)

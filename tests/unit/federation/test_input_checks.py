@@ -48,7 +48,7 @@ def parts(**columns: Any) -> dict[str, dict[str, Tensor]]:
 
 def advance(problem: Problem, rows: Any, engine: str, *start: Tensor, algorithm: Any = None) -> Tensor:
     fed = Federation(problem, Data.from_parts(rows), engine=engine)
-    fed.problem.prepare(fed, start[0])
+    fed.prepare(start[0])
     algorithm = algorithm or FedAvg(0.1, 2, 4)
     state = algorithm.init(fed, *start)
     for _ in range(3):

@@ -158,7 +158,7 @@ def test_engines_agree(make: Any, algorithm: Any) -> None:
     for engine in ENGINES:
         fed = Federation(make(), sites(), engine=engine)
         x = torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)[: 2 if isinstance(algorithm, FedDRO) and fed.problem.h is not None else 3]
-        fed.problem.prepare(fed, x)
+        fed.prepare(x)
         state = algorithm.init(fed, x)
         for _ in range(3):
             state = algorithm.round(fed, state)
@@ -191,7 +191,7 @@ def test_the_report_counts_what_is_clamped_and_warns(engine: str) -> None:
 def test_prepare_at_the_point_takes_the_rows_back_into_range() -> None:
     data = Data.from_parts({"a": {"l": torch.tensor([60.0, 65.0, 80.0])}})
     fed = Federation(kl_dro(lambda x, b: b.l * x[0], 1.0), data)
-    fed.problem.prepare(fed, torch.ones(1))
+    fed.prepare(torch.ones(1))
     assert dro_report(fed, torch.ones(1))["clamped"] == 0
 
 
@@ -222,7 +222,7 @@ def test_wrong_parameters_are_refused() -> None:
             make()
     fed = Federation(constrained_dro(lambda x, b: -b.inputs.square().sum(1), 0.2), sites())
     with pytest.raises(ProblemError, match=r"17 losses lie below least=0\.0, the smallest that constrained_dro"):
-        fed.problem.prepare(fed, torch.zeros(1, dtype=torch.float64))
+        fed.prepare(torch.zeros(1, dtype=torch.float64))
     fed = Federation(constrained_dro(lambda x, b: b.l, 0.2, 0.1), Data.from_parts({"a": {"l": torch.tensor([1.0, 5.9, 6.1])}}))
     with pytest.raises(ProblemError, match=r"1 losses lie more than 60·least_lam above least=0\.0"):
-        fed.problem.prepare(fed, torch.zeros(1))
+        fed.prepare(torch.zeros(1))

@@ -60,7 +60,7 @@ def twin(data: Data, x: np.ndarray, kind: str, weights: Any, broken: bool = Fals
 
 def prepared(kind: Any, engine: str = "loop", weights: Any = "samples", **options: Any) -> Federation:
     fed = Federation(fair(loss, score, 3, kind, **options), sites(), weights=weights, engine=engine)
-    fed.problem.prepare(fed, X)
+    fed.prepare(X)
     return fed
 
 
@@ -126,7 +126,7 @@ def test_a_model_gives_its_own_scores() -> None:
     own, by_hand = (Federation(fair(loss_of(model), s, 3), sites()) for s in (model, binary_scores(model)))
     x = model.vector()
     batch = Batch(own.data.views(0))
-    torch.testing.assert_close(own.problem.prepare(own, x).g(x, batch), by_hand.problem.prepare(by_hand, x).g(x, batch))  # type: ignore[attr-defined]
+    torch.testing.assert_close(own.prepare(x).g(x, batch), by_hand.prepare(x).g(x, batch))  # type: ignore[attr-defined]
     assert own.problem.model is model
 
 
@@ -166,4 +166,4 @@ def test_errors_say_what_to_write() -> None:
         fair(loss, score, 1)
     fed = Federation(fair(loss, score, 4), sites())
     with pytest.raises(ProblemError, match="number 3 has none"):
-        fed.problem.prepare(fed, X)
+        fed.prepare(X)

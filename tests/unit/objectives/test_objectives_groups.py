@@ -56,7 +56,7 @@ def value(fed: Federation, x: Tensor) -> float:
 @pytest.mark.parametrize("weights", ["equal", "samples", [3.0, 1.0, 2.0]])
 def test_the_value_is_that_of_the_groups_means_under_the_federation_s_weights(weights: Any, engine: str) -> None:
     fed = Federation(group_dro(losses, 3, 0.7, "group"), sites(), weights=weights, engine=engine)
-    fed.problem.prepare(fed, X)
+    fed.prepare(X)
     numbers = {"equal": [1.0, 1.0, 1.0], "samples": [7.0, 4.0, 2.0]}.get(str(weights), weights)
     assert value(fed, X) == pytest.approx(twin(fed.data, X.numpy(), 0.7, numbers))
     assert value(fed, X) != pytest.approx(twin(fed.data, X.numpy(), 0.7, [1.0, 3.0, 3.0]), rel=1e-3)
@@ -74,7 +74,7 @@ def test_it_lies_between_the_mean_and_the_largest_and_tends_to_them() -> None:
 def test_small_batches_estimate_every_group_without_bias() -> None:
     """All batches of one row each, equally likely, have the full batch as their mean, at a client that lacks a group too."""
     fed = Federation(group_dro(losses, 3, 1.0, "group"), sites())
-    p: Any = fed.problem.prepare(fed, X)
+    p: Any = fed.prepare(X)
     for k in range(3):
         own = fed.data.views(k)
         single = [p.g(X, Batch({name: field[i : i + 1] for name, field in own.items()})) for i in range(len(own["group"]))]
@@ -87,7 +87,7 @@ def test_feddro_on_every_engine(batch: int | None) -> None:
     ends = []
     for engine in ENGINES:
         fed = Federation(group_dro(losses, 3, 0.5, "group"), sites(), engine=engine, weights="samples")
-        fed.problem.prepare(fed, X)
+        fed.prepare(X)
         algorithm = FedDRO(lr=0.02, beta=0.5, local_steps=2, batch=batch)
         state = algorithm.init(fed, X)
         before = value(fed, state.x)
@@ -101,8 +101,8 @@ def test_feddro_on_every_engine(batch: int | None) -> None:
 
 def test_the_bilevel_form_agrees_on_the_same_shares() -> None:
     plain, embedded = (Federation(p, sites()) for p in (group_dro(losses, 3, 0.5, "group"), as_bilevel(group_dro(losses, 3, 0.5, "group"))))
-    own: Any = plain.problem.prepare(plain, X)
-    other: Any = embedded.problem.prepare(embedded, X)
+    own: Any = plain.prepare(X)
+    other: Any = embedded.prepare(X)
     batch, y = Batch(plain.data.views(0)), torch.zeros(3, dtype=torch.float64)
     torch.testing.assert_close(-other.g_y(X, y, batch), own.g(X, batch))
     FedNest(lr=0.1, inner_lr=0.5).init(embedded, X, y)
@@ -111,10 +111,10 @@ def test_the_bilevel_form_agrees_on_the_same_shares() -> None:
 def test_group_errors_say_what_to_write() -> None:
     fed = Federation(group_dro(losses, 4, 1.0, "group"), sites())
     with pytest.raises(ProblemError, match="number 3 has none"):
-        fed.problem.prepare(fed, X)
+        fed.prepare(X)
     fed = Federation(group_dro(losses, 2, 1.0, "group"), sites())
     with pytest.raises(ProblemError, match=r"from 0 to 1; a share of 0\.0952"):
-        fed.problem.prepare(fed, X)
+        fed.prepare(X)
     with pytest.raises(ProblemError, match="prepare"):
         group_dro(losses, 3, 1.0, "group").g(X, Batch(fed.data.views(0)))
     for bad in ({"groups": 3, "lam": 0.0}, {"groups": 0}):
@@ -136,7 +136,7 @@ def test_class_weights_are_n_over_c_times_n_c(engine: str, number: int | None) -
     model = Model(nn.Linear(4, 3))
     fed = Federation(balanced_cross_entropy(model, number), classes(), weights="samples", engine=engine)
     x = torch.linspace(-1, 1, model.size)
-    p: Any = fed.problem.prepare(fed, x)
+    p: Any = fed.prepare(x)
     assert fed.setting.constants is not None
     assert fed.setting.constants.tolist() == [8, 2, 2]
     weight = np.asarray([12 / 24, 12 / 6, 12 / 6])
@@ -154,7 +154,7 @@ def test_the_classes_are_read_from_a_net_with_batch_norm_too() -> None:
     torch.manual_seed(0)
     model = Model(federated_norm(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))))
     fed = Federation(balanced_cross_entropy(model), classes())
-    fed.problem.prepare(fed, model.vector())
+    fed.prepare(model.vector())
     assert fed.setting.constants is not None
     assert fed.setting.constants.tolist() == [8, 2, 2]
     with pytest.raises(ProblemError, match="number 3 has none"):

@@ -51,7 +51,7 @@ def tuned(data: Data) -> tuple[Federation, Tensor, Tensor]:
     model = linear()
     fed = Federation(loss_tuning(model, CLASSES, ridge=0.2), data)
     x = torch.tensor([0.3, -0.2, 0.5, 0.1, 0.0, -0.4], dtype=torch.float64)
-    fed.problem.prepare(fed, x)
+    fed.prepare(x)
     return fed, x, torch.zeros(model.size, dtype=torch.float64)
 
 
@@ -145,7 +145,7 @@ def test_class_weights_give_each_class_the_same_part_of_the_federations_mean(wei
     data = rows()
     fed = Federation(loss_tuning(linear(), CLASSES), data, weights=weights)
     x, y = torch.zeros(2 * CLASSES, dtype=torch.float64), torch.zeros(CLASSES * (INPUTS + 1), dtype=torch.float64)
-    fed.problem.prepare(fed, x)
+    fed.prepare(x)
     assert fed.ledger["setup"].exchanges == 1
     assert fed.ledger["setup"].floats_up == 3 * CLASSES
 
@@ -225,7 +225,7 @@ def test_a_class_without_validation_rows_is_refused() -> None:
     data.fields["labels"][data.fields["validation"]] = 0
     fed = Federation(loss_tuning(linear(), CLASSES), data)
     with pytest.raises(ProblemError, match="class 1 has no validation rows at any client"):
-        fed.problem.prepare(fed, torch.zeros(6, dtype=torch.float64))
+        fed.prepare(torch.zeros(6, dtype=torch.float64))
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ def test_every_engine_runs_the_objective(name: str) -> None:
         half = Stratified("validation", 2)
         problem = loss_tuning(linear(), CLASSES, ridge=0.2, sampling=half) if name == "loss_tuning" else replace(old.problem, sampling=half)
         fed = Federation(problem, data, engine=engine, seed=3)
-        fed.problem.prepare(fed, x)
+        fed.prepare(x)
         algorithm = FedNest(0.1, 0.1, 1, 2, 2, 5.0, "deterministic", 4)
         ends.append(algorithm.round(fed, algorithm.init(fed, x, y)).x)
     torch.testing.assert_close(ends[0], ends[1])

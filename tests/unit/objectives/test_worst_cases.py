@@ -170,7 +170,7 @@ def test_group_weights_is_the_saddle_form_of_group_dro() -> None:
     smooth = group_dro(lambda x, b: (b.a @ x - 1).square(), 4, lam)
     x = torch.tensor([0.1, 0.2, -0.1], dtype=torch.float64)
     feds = [Federation(problem, data) for problem in (smooth, group_weights(smooth, lam))]
-    prepared = [fed.problem.prepare(fed, x) for fed in feds]
+    prepared = [fed.prepare(x) for fed in feds]
     whole = Batch(data.fields)
     g = prepared[0].g(x, whole)  # type: ignore[attr-defined]
     p = torch.softmax(g / lam, 0)

@@ -1,10 +1,4 @@
-"""BSA, TTSA, stocBiO and ALSET: stochastic bilevel optimisation on one machine.
-
-BSA      Ghadimi, Wang, "Approximation methods for bilevel programming", arXiv:1802.02246, Algorithm 3 (with HIA, Algorithm 4)
-TTSA     Hong, Wai, Wang, Yang, "A two-timescale framework for bilevel optimization", arXiv:2007.05170, Algorithm 1
-stocBiO  Ji, Yang, Liang, "Bilevel optimization: Convergence analysis and enhanced design", ICML 2021, Algorithms 2 and 3
-ALSET    Chen, Sun, Yin, "Closing the gap: Tighter analysis of alternating stochastic gradient methods for bilevel problems", NeurIPS 2021
-    x, y, α, β, N or Q, ℓ_{g,1} or 1/η  →  x, y, lr, inner_lr, terms, smoothness;  t_k, D or T  →  inner_steps
+"""What the bilevel methods of one machine have in common.
 
 All step x ← x − α(∂x f − ∇²xy g·v) at the new y, with v ≈ [∇²yy g]⁻¹∇y f: HIA in BSA, TTSA and ALSET, the summed series in stocBiO.
 """
@@ -12,28 +6,21 @@ All step x ← x − α(∂x f − ∇²xy g·v) at the new y, with v ≈ [∇²
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 from torch import Tensor
 
-from ...errors import AlgorithmError
-from ...problems.base import Problem
+from ...federation.federation import Federation
+from ...federation.oracles import BilevelClient
 from ...problems.kinds import Bilevel
-from ..base import Algorithm, Number, check_positive
-from ..minimax._base import start
+from ..base import Algorithm, Number, check_positive, one_machine_only
 from .curvature import neumann_product, refuse_embedded
-
-if TYPE_CHECKING:
-    from ...federation.client import Client
-    from ...federation.federation import Federation
-
 
 
 @dataclass(frozen=True)
-class _Alone(Algorithm):
-    """What the four have in common."""
+class Centralised(Algorithm[Bilevel]):
+    """Base of the methods of one machine: some SGD steps on y, then one step on x along the approximate hypergradient."""
 
-    solves: ClassVar[type[Problem]] = Bilevel
     exact_with_local_steps: ClassVar[bool] = True  # there are no other clients to drift from
 
     lr: Number
@@ -42,42 +29,33 @@ class _Alone(Algorithm):
     smoothness: float = 1.0  # at least the largest eigenvalue of ∇²yy g
     batch: int | None = None  # None: all rows
 
-    class State(NamedTuple):
-        x: Tensor
-        y: Tensor
-        t: int
-
     def __post_init__(self) -> None:
         check_positive(lr=self.lr, inner_lr=self.inner_lr, terms=self.terms, smoothness=self.smoothness, batch=self.batch)
 
-    def validate(self, fed: Federation, x: Tensor) -> Tensor:
-        if fed.population != 1:
-            raise AlgorithmError(f"{self.title} runs on one machine, and this federation has {fed.population} clients: "
-                                 "pool their rows into one client, or take FedNest or SimFBO, which average over clients")
+    def validate(self, fed: Federation[Bilevel], x: Tensor) -> Tensor:
+        one_machine_only(self, fed, "FedNest or SimFBO")
         x = super().validate(fed, x)
         refuse_embedded(fed, self.title)
         return x
 
-    def init(self, fed: Federation, x: Tensor, y: Tensor | None = None) -> Any:
-        x = self.validate(fed, x)
-        return self.State(x, start(x, y), 0)
-
-    def iterate(self, fed: Federation, x: Tensor, y: Tensor, alpha: float, beta: float, steps: int) -> tuple[Tensor, Tensor]:
+    def advance(self, fed: Federation[Bilevel], x: Tensor, y: Tensor, alpha: float, beta: float, steps: int) -> tuple[Tensor, Tensor]:
+        """x and y after `steps` steps of size β on y, and one of size α on x."""
         X = fed.broadcast(x)
-        Y = fed.map(self.inner_step, fed.broadcast(y), X, beta, times=steps)
+        Y = fed.iterate(self.inner_step, fed.broadcast(y), X, beta, steps=steps)
         x, y = fed.mean(*fed.map(self.outer_step, X, Y, alpha, self.factors(fed)))
         return fed.project_x(x), fed.project_y(y)
 
-    def factors(self, fed: Federation) -> int:
-        """HIA: a random number of factors below N"""
+    def factors(self, fed: Federation[Bilevel]) -> int:
+        """A random number of factors below N, for HIA."""
         return fed.integer(self.terms)
 
-    def inner_step(self, c: Client, y: Tensor, x: Tensor, beta: float) -> Tensor:
+    def inner_step(self, c: BilevelClient, y: Tensor, x: Tensor, beta: float) -> Tensor:
         return c.project_y(y - beta * c.g_y(x, y, c.draw(self.batch)))
 
-    def outer_step(self, c: Client, x: Tensor, y: Tensor, alpha: float, factors: int) -> tuple[Tensor, Tensor]:
+    def outer_step(self, c: BilevelClient, x: Tensor, y: Tensor, alpha: float, factors: int) -> tuple[Tensor, Tensor]:
         v = self.inverse(c, x, y, c.f_y(x, y, c.draw(self.batch)), factors)
         return c.project_x(x - alpha * (c.f_x(x, y, c.draw(self.batch)) - c.g_xy(x, y, c.draw(self.batch), v))), y
 
-    def inverse(self, c: Client, x: Tensor, y: Tensor, v: Tensor, factors: int) -> Tensor:
+    def inverse(self, c: BilevelClient, x: Tensor, y: Tensor, v: Tensor, factors: int) -> Tensor:
+        """[∇²yy g]⁻¹v by HIA, unless a method has another way."""
         return self.terms * neumann_product(c, x, y, v, self.batch, self.smoothness, factors)

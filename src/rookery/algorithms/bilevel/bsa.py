@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
-from ..base import value_at
-from ..minimax._base import start
-from .alset import ALSET
-
-if TYPE_CHECKING:
-    from ...federation.federation import Federation
-
+from ...federation.federation import Federation
+from ...problems.kinds import Bilevel
+from ..base import check_positive, check_start, value_at
+from ._base import Centralised
 
 
 @dataclass(frozen=True)
-class BSA(ALSET):
+class BSA(Centralised):
     """t_k = inner_steps·⌈√(k+1)⌉ SGD steps on y from y_0, the same point in every iteration, then one HIA step on x."""
 
     title: ClassVar[str] = "BSA"
+
+    inner_steps: int = 1
 
     class State(NamedTuple):
         x: Tensor
@@ -33,11 +32,15 @@ class BSA(ALSET):
         y0: Tensor
         t: int
 
-    def init(self, fed: Federation, x: Tensor, y: Tensor | None = None) -> State:
-        x = self.validate(fed, x)
-        return self.State(x, start(x, y), start(x, y), 0)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(inner_steps=self.inner_steps)
 
-    def round(self, fed: Federation, s: State) -> State:  # type: ignore[override]
+    def init(self, fed: Federation[Bilevel], x: Tensor, y: Tensor | None = None) -> State:
+        x, y = self.validate(fed, x), check_start(x, y)
+        return self.State(x, y, y, 0)
+
+    def round(self, fed: Federation[Bilevel], s: State) -> State:
         steps = self.inner_steps * math.ceil(math.sqrt(s.t + 1))
-        x, y = self.iterate(fed, s.x, s.y0, value_at(self.lr, s.t), value_at(self.inner_lr, s.t), steps)
+        x, y = self.advance(fed, s.x, s.y0, value_at(self.lr, s.t), value_at(self.inner_lr, s.t), steps)
         return self.State(x, y, s.y0, s.t + 1)

@@ -7,28 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ...errors import AlgorithmError
+from ...federation.federation import Federation
+from ...federation.oracles import BilevelClient
 from ...federation.program import Program
+from ...problems.base import Problem
 from ...problems.kinds import Bilevel
 
-if TYPE_CHECKING:
-    from ...federation.client import Client
-    from ...federation.federation import Federation
 
-
-def neumann_product(c: Client, x: Tensor, y: Tensor, v: Tensor, batch: int | None, smoothness: float, factors: int) -> Tensor:
+def neumann_product(c: BilevelClient, x: Tensor, y: Tensor, v: Tensor, batch: int | None, smoothness: float, factors: int) -> Tensor:
     """(1/ℓ)Π_j(I − ∇²yy g_j/ℓ)·v with a fresh batch for each factor; N times it, for a random number of factors below N, is HIA."""
     for _ in range(factors):
         v = v - c.g_yy(x, y, c.draw(batch), v) / smoothness
     return v / smoothness
 
 
-def neumann_sum(c: Client, x: Tensor, y: Tensor, v: Tensor, batch: int | None, smoothness: float, terms: int) -> Tensor:
+def neumann_sum(c: BilevelClient, x: Tensor, y: Tensor, v: Tensor, batch: int | None, smoothness: float, terms: int) -> Tensor:
     """(1/ℓ)Σ_{n=0..terms} Π_{j≤n}(I − ∇²yy g_j/ℓ)·v: fresh batches make every term unbiased."""
     p = v
     for _ in range(terms):
@@ -60,9 +58,9 @@ def conjugate(product: Callable[[Tensor], Tensor], v: Tensor, iterations: int) -
     return p
 
 
-def refuse_embedded(fed: Federation, title: str) -> None:
+def refuse_embedded(fed: Federation[Bilevel], title: str) -> None:
     """Methods that track [∇²yy g]⁻¹∇y f have nothing to track where a problem says that there is no such term, or that it is ∇y f."""
-    inverse = fed.problem.inverse  # type: ignore[attr-defined]
+    inverse = fed.problem.inverse
     if inverse != "series":
         raise AlgorithmError(f"{title} inverts ∇²yy g, and this Bilevel problem has inverse={inverse!r}: "
                              "run FedNest on it, which leaves out what an embedded problem does not need")
@@ -72,11 +70,11 @@ def refuse_embedded(fed: Federation, title: str) -> None:
 class Curvature(Program):
     """The client function of `estimate_smoothness`."""
 
-    def product(self, c: Client, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+    def product(self, c: BilevelClient, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
         return c.g_yy(x, y, c.draw(), v)
 
 
-def estimate_smoothness(fed: Federation, x: Tensor, y: Tensor, iterations: int = 20) -> float:
+def estimate_smoothness(fed: Federation[Problem], x: Tensor, y: Tensor, iterations: int = 20) -> float:
     """ℓ_{g,1} at (x, y): the largest eigenvalue of mean_i ∇²yy g_i by power iteration, an exchange of d_y numbers each, in phase `setup`.
 
     It comes from below, so leave room: `FedNest(smoothness=1.1 * estimate_smoothness(fed, x, y), …)`. LFedNest sums at each client,

@@ -8,27 +8,23 @@ Li, Huang, Huang, "Communication-efficient federated bilevel optimization with g
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
 from ...data.store import Batch
 from ...errors import AlgorithmError
-from ...problems.base import Problem
+from ...federation.federation import Federation
+from ...federation.oracles import BilevelClient
+from ...federation.placed import Placed
 from ...problems.kinds import Bilevel
 from ...problems.projections import ball
-from ..base import Algorithm, check_positive
-from ..minimax._base import beside, start
+from ..base import Algorithm, check_beside, check_positive, check_start
 from .curvature import refuse_embedded
-
-if TYPE_CHECKING:
-    from ...federation.client import Client
-    from ...federation.federation import Federation
-    from ...federation.placed import Placed
 
 
 @dataclass(frozen=True)
-class FedBiOAcc(Algorithm):
+class FedBiOAcc(Algorithm[Bilevel]):
     """y ← y − inner_lr·α_t·ω, x ← x − lr·α_t·ν, u ← u − solve_lr·α_t·q, each of ω, ν, q ← ∇(new; b) + (1 − decay·α_t²)(itself − ∇(old; b)).
 
     ω follows ∇y g, ν follows ∂x f − ∇²xy g·u, q follows ∇²yy g·u − ∇y f. All six are averaged every `local_steps`: one exchange of
@@ -39,7 +35,6 @@ class FedBiOAcc(Algorithm):
     """
 
     title: ClassVar[str] = "FedBiOAcc"
-    solves: ClassVar[type[Problem]] = Bilevel
 
     lr: float
     inner_lr: float = 0.1
@@ -74,18 +69,18 @@ class FedBiOAcc(Algorithm):
         """α_t, for t = 1, 2, …"""
         return float(self.scale / (self.delay + t) ** (1 / 3))
 
-    def init(self, fed: Federation, x: Tensor, y: Tensor | None = None, u: Tensor | None = None) -> State:
+    def init(self, fed: Federation[Bilevel], x: Tensor, y: Tensor | None = None, u: Tensor | None = None) -> State:
         """`u` is where [∇²yy g]⁻¹∇y f starts; 0 by default."""
         x = self.validate(fed, x)
-        y = fed.project_y(start(x, y))
+        y = fed.project_y(check_start(x, y))
         refuse_embedded(fed, self.title)
-        u = self.inside(beside(y, u, "u"))
+        u = self.inside(check_beside(y, u, "u"))
         S = fed.cohort()
         # averaged, as all later ones are after an exchange: else the first step alone would drift from a solution
         omega, nu, q = S.mean(*S.map(self.first, *S.broadcast(x, y, u)))
         return self.State(x, y, u, omega, nu, q, None, None, None, 0)
 
-    def round(self, fed: Federation, s: State) -> State:
+    def round(self, fed: Federation[Bilevel], s: State) -> State:
         S, t = fed.cohort(), s.t * self.local_steps  # moves made so far
         X, Y, U, Omega, Nu, Q = S.broadcast(s.x, s.y, s.u, s.omega, s.nu, s.q)
         if s.last_x is not None and s.last_y is not None and s.last_u is not None:  # the correction after the average
@@ -100,30 +95,30 @@ class FedBiOAcc(Algorithm):
     def inside(self, u: Tensor) -> Tensor:
         return u if self.radius is None else ball(self.radius)(u)
 
-    def first(self, c: Client, x: Tensor, y: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def first(self, c: BilevelClient, x: Tensor, y: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return self.directions(c, x, y, u, c.draw(self.batch), c.draw(self.batch))
 
     def move(self, x: Tensor, y: Tensor, u: Tensor, omega: Tensor, nu: Tensor, q: Tensor, alpha: float) -> tuple[Tensor, Tensor, Tensor]:
         return x - self.lr * alpha * nu, y - self.inner_lr * alpha * omega, u - self.solve_lr * alpha * q
 
-    def leave(self, c: Client, x: Tensor, y: Tensor, u: Tensor, omega: Tensor, nu: Tensor, q: Tensor,
+    def leave(self, c: BilevelClient, x: Tensor, y: Tensor, u: Tensor, omega: Tensor, nu: Tensor, q: Tensor,
               alpha: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
         """The last move of a round and the estimates that it went along, for the mean; the point that it left stays."""
         return (*self.move(x, y, u, omega, nu, q, alpha), omega, nu, q, x, y, u)
 
-    def correct(self, c: Client, omega: Tensor, nu: Tensor, q: Tensor, x: Tensor, y: Tensor, u: Tensor, last_x: Tensor, last_y: Tensor,
-                last_u: Tensor, alpha: float) -> tuple[Tensor, Tensor, Tensor]:
+    def correct(self, c: BilevelClient, omega: Tensor, nu: Tensor, q: Tensor, x: Tensor, y: Tensor, u: Tensor, last_x: Tensor,
+                last_y: Tensor, last_u: Tensor, alpha: float) -> tuple[Tensor, Tensor, Tensor]:
         """The estimates at the new point, corrected by the directions at the old one on the same samples."""
         bf, bg, keep = c.draw(self.batch), c.draw(self.batch), 1 - self.decay * alpha**2
         here, there = self.directions(c, x, y, u, bf, bg), self.directions(c, last_x, last_y, last_u, bf, bg)
         return here[0] + keep * (omega - there[0]), here[1] + keep * (nu - there[1]), here[2] + keep * (q - there[2])
 
-    def step(self, c: Client, x: Tensor, y: Tensor, u: Tensor, omega: Tensor, nu: Tensor, q: Tensor,
+    def step(self, c: BilevelClient, x: Tensor, y: Tensor, u: Tensor, omega: Tensor, nu: Tensor, q: Tensor,
              alpha: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
         moved = self.move(x, y, u, omega, nu, q, alpha)
         new = c.project_x(moved[0]), c.project_y(moved[1]), self.inside(moved[2])
         return (*new, *self.correct(c, omega, nu, q, *new, x, y, u, alpha))
 
     @staticmethod
-    def directions(c: Client, x: Tensor, y: Tensor, u: Tensor, bf: Batch, bg: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def directions(c: BilevelClient, x: Tensor, y: Tensor, u: Tensor, bf: Batch, bg: Batch) -> tuple[Tensor, Tensor, Tensor]:
         return c.g_y(x, y, bg), c.f_x(x, y, bf) - c.g_xy(x, y, bg, u), c.g_yy(x, y, bg, u) - c.f_y(x, y, bf)

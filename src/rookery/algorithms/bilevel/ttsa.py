@@ -7,23 +7,32 @@ Hong, Wai, Wang, Yang, "A two-timescale framework for bilevel optimization", arX
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, NamedTuple
 
-from ..base import value_at
-from ._base import _Alone
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from ...federation.federation import Federation
-
+from ...federation.federation import Federation
+from ...problems.kinds import Bilevel
+from ..base import check_start, value_at
+from ._base import Centralised
 
 
 @dataclass(frozen=True)
-class TTSA(_Alone):
+class TTSA(Centralised):
     """y ← y − b_k∇y g, x ← x − a_k(∂x f − ∇²xy g·v) at the new y; b_k = inner_lr·(k+1)^(−2/5), a_k = lr·(k+1)^(−3/5)."""
 
     title: ClassVar[str] = "TTSA"
 
-    def round(self, fed: Federation, s: _Alone.State) -> _Alone.State:
+    class State(NamedTuple):
+        x: Tensor
+        y: Tensor
+        t: int
+
+    def init(self, fed: Federation[Bilevel], x: Tensor, y: Tensor | None = None) -> State:
+        x = self.validate(fed, x)
+        return self.State(x, check_start(x, y), 0)
+
+    def round(self, fed: Federation[Bilevel], s: State) -> State:
         k = s.t + 1
-        x, y = self.iterate(fed, s.x, s.y, value_at(self.lr, s.t) * k**-0.6, value_at(self.inner_lr, s.t) * k**-0.4, 1)
+        x, y = self.advance(fed, s.x, s.y, value_at(self.lr, s.t) * k**-0.6, value_at(self.inner_lr, s.t) * k**-0.4, 1)
         return self.State(x, y, s.t + 1)

@@ -9,20 +9,19 @@ One batch serves g, ∇g and f: it is FCSG on a problem whose inner samples do n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
+from ...federation.federation import Federation
+from ...federation.oracles import CompositionalClient
+from ...problems.kinds import Compositional
 from ..base import LocalSteps, check_positive, value_at
 from ._base import Composition
 
-if TYPE_CHECKING:
-    from ...federation.client import Client
-    from ...federation.federation import Federation
-
 
 @dataclass(frozen=True)
-class ComFedL(Composition, LocalSteps):
+class ComFedL(Composition, LocalSteps[Compositional]):
     """x_k ← x_k − lr·∇[h + f_k∘g_k](x_k; batch), `local_steps` times; x ← mean_k x_k."""
 
     title: ClassVar[str] = "ComFedL"
@@ -35,11 +34,11 @@ class ComFedL(Composition, LocalSteps):
         super().__post_init__()
         check_positive(inner=self.inner)
 
-    def round(self, fed: Federation, s: LocalSteps.State) -> LocalSteps.State:
+    def round(self, fed: Federation[Compositional], s: LocalSteps.State) -> LocalSteps.State:
         S = fed.cohort()
-        X = S.map(self.step, S.broadcast(s.x), value_at(self.lr, s.t), times=S.steps(self.local_steps, self.batch))
+        X = S.iterate(self.step, S.broadcast(s.x), value_at(self.lr, s.t), steps=S.steps(self.local_steps, self.batch))
         return self.State(fed.project_x(S.mean(X)), s.t + 1)
 
-    def step(self, c: Client, x: Tensor, lr: float) -> Tensor:
+    def step(self, c: CompositionalClient, x: Tensor, lr: float) -> Tensor:
         x = c.project_x(x)
         return x - lr * c.plug_in_gradient(x, c.draw(self.batch, self.inner))

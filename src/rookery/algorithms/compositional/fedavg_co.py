@@ -10,38 +10,37 @@ The paper's Algorithm 1 is deterministic and has no h. Here a step has one batch
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
+from ...federation.federation import Federation
+from ...federation.oracles import CompositionalClient
+from ...problems.kinds import Compositional
 from ..base import LocalSteps, value_at
 from ._base import Composition
 
-if TYPE_CHECKING:
-    from ...federation.client import Client
-    from ...federation.federation import Federation
-
 
 @dataclass(frozen=True)
-class _FedAvgCO(Composition, LocalSteps):
+class _FedAvgCO(Composition, LocalSteps[Compositional]):
     """The steps of Algorithm 1; ȳ is one exchange of d_g numbers."""
 
     local_steps: int = 1
 
-    def inner(self, c: Client, x: Tensor) -> Tensor:
+    def inner(self, c: CompositionalClient, x: Tensor) -> Tensor:
         """g_k(x_k)"""
         return c.g(c.project_x(x), c.draw(self.batch))
 
-    def own_step(self, c: Client, x: Tensor, lr: float) -> Tensor:
-        """(6) with y_k = g_k(x_k), line 5"""
+    def own_step(self, c: CompositionalClient, x: Tensor, lr: float) -> Tensor:
+        """Equation (6) with y_k = g_k(x_k), line 5"""
         x = c.project_x(x)
         return x - lr * c.plug_in_gradient(x, c.draw(self.batch))
 
-    def shared_step(self, c: Client, x: Tensor, y: Tensor, lr: float) -> Tensor:
-        """(6) with y_k = ȳ, on the batch of `inner`"""
+    def shared_step(self, c: CompositionalClient, x: Tensor, y: Tensor, lr: float) -> Tensor:
+        """Equation (6) with y_k = ȳ, on the batch of `inner`"""
         x, b = c.project_x(x), c.draw(self.batch)
         direction = c.g_vjp(x, b, c.f_gradient(y))
-        if c.problem.h is not None:  # type: ignore[attr-defined]
+        if c.problem.h is not None:
             direction = direction + c.h_gradient(x, b)
         return x - lr * direction
 
@@ -52,9 +51,9 @@ class FedAvgCaseI(_FedAvgCO):
 
     title: ClassVar[str] = "Vanilla FedAvg-CO (Case I)"
 
-    def round(self, fed: Federation, s: LocalSteps.State) -> LocalSteps.State:
+    def round(self, fed: Federation[Compositional], s: LocalSteps.State) -> LocalSteps.State:
         S = fed.cohort()
-        X = S.map(self.own_step, S.broadcast(s.x), value_at(self.lr, s.t), times=self.local_steps)
+        X = S.iterate(self.own_step, S.broadcast(s.x), value_at(self.lr, s.t), steps=self.local_steps)
         return self.State(fed.project_x(S.mean(X)), s.t + 1)
 
 
@@ -64,13 +63,13 @@ class FedAvgCaseII(_FedAvgCO):
 
     title: ClassVar[str] = "Vanilla FedAvg-CO (Case II)"
 
-    def round(self, fed: Federation, s: LocalSteps.State) -> LocalSteps.State:
+    def round(self, fed: Federation[Compositional], s: LocalSteps.State) -> LocalSteps.State:
         S, lr = fed.cohort(), value_at(self.lr, s.t)
         X = S.broadcast(s.x)
         Y = S.map(self.inner, X)
         y = S.mean(Y)  # line 8 of the iteration before: it opens the round, so that a client that was away can join
-        X = S.map(self.shared_step, X, S.broadcast(y), lr, like=Y)
-        X = S.map(self.own_step, X, lr, times=self.local_steps - 1)
+        X = S.map(self.shared_step, X, S.broadcast(y), lr, same_draws_as=Y)
+        X = S.iterate(self.own_step, X, lr, steps=self.local_steps - 1)
         return self.State(fed.project_x(S.mean(X)), s.t + 1)
 
 
@@ -80,11 +79,11 @@ class ModifiedFedAvg(_FedAvgCO):
 
     title: ClassVar[str] = "Modified FedAvg-CO"
 
-    def round(self, fed: Federation, s: LocalSteps.State) -> LocalSteps.State:
+    def round(self, fed: Federation[Compositional], s: LocalSteps.State) -> LocalSteps.State:
         S, lr = fed.cohort(), value_at(self.lr, s.t)
         X = S.broadcast(s.x)
         for _ in range(self.local_steps):
             Y = S.map(self.inner, X)
             y = S.mean(Y)
-            X = S.map(self.shared_step, X, S.broadcast(y), lr, like=Y)
+            X = S.map(self.shared_step, X, S.broadcast(y), lr, same_draws_as=Y)
         return self.State(fed.project_x(S.mean(X)), s.t + 1)

@@ -8,18 +8,16 @@ arXiv:2311.12652, Algorithm 2 and equations (7), (8).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
-import torch
 from torch import Tensor
 
+from ...federation.federation import Cohort, Federation
+from ...federation.oracles import CompositionalClient
+from ...federation.placed import Placed
+from ...problems.kinds import Compositional
 from ..base import Number, check_fraction, check_positive, value_at
-from ._base import Composition
-
-if TYPE_CHECKING:
-    from ...federation.client import Client
-    from ...federation.federation import Federation
-    from ...federation.placed import Placed
+from ._base import Composition, direction_at, value_and_slope
 
 
 @dataclass(frozen=True)
@@ -47,58 +45,36 @@ class FedDRO(Composition):
         check_positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch)
         check_fraction(beta=self.beta)
 
-    def init(self, fed: Federation, x: Tensor) -> State:
+    def init(self, fed: Federation[Compositional], x: Tensor) -> State:
         x = self.validate(fed, x)
         S = fed.cohort()
         # the paper leaves ȳ^0 open; from 0 the logarithm of the KL form would blow up
-        return self.State(x, S.mean(S.map(self.start, S.broadcast(x))), None, 0)
+        return self.State(x, S.mean(S.map(self.inner_value, S.broadcast(x))), None, 0)
 
-    def round(self, fed: Federation, s: State) -> State:
+    def round(self, fed: Federation[Compositional], s: State) -> State:
         S, lr, beta = fed.cohort(), value_at(self.lr, s.t), value_at(self.beta, s.t)
-        X, shared, y = S.broadcast(s.x), S.broadcast(s.y), s.y
+        X, y = S.broadcast(s.x), s.y
         last = X if s.last is None else S.take(s.last, X)
         for _ in range(self.local_steps):
-            if len(y) == 1:  # ∇g_k ∇f(ȳ) is ∇g_k times a number: ∇g_k is had with g_k, and waits for ȳ at the client
-                Y, G = S.map(self.estimate_and_slope, X, last, shared, beta)
-                y = S.mean(Y)
-                shared = S.broadcast(y)
-                X, last = S.map(self.step_along, X, G, shared, lr, like=Y)
-                del G
-            else:
-                Y = S.map(self.estimate, X, last, shared, beta)
-                y = S.mean(Y)
-                shared = S.broadcast(y)
-                X, last = S.map(self.step, X, shared, lr, like=Y)
+            X, last, y = self.step(S, X, last, y, lr, beta)
         return self.State(fed.project_x(S.mean(X)), y, last, s.t + 1)
 
-    def start(self, c: Client, x: Tensor) -> Tensor:
+    def step(self, S: Cohort[Compositional], X: Placed, last: Placed, y: Tensor, lr: float, beta: float) -> tuple[Placed, Placed, Tensor]:
+        """One iteration at all clients, with the exchange of ȳ in it; the clients' points after it and before it, and ȳ."""
+        Y, slope = S.map(self.track, X, last, S.broadcast(y), beta)
+        y = S.mean(Y)
+        return (*S.map(self.descend, X, slope, S.broadcast(y), lr, same_draws_as=Y), y)
+
+    def inner_value(self, c: CompositionalClient, x: Tensor) -> Tensor:
         return c.g(x, c.draw(self.batch))
 
-    def estimate(self, c: Client, x: Tensor, last: Tensor, y: Tensor, beta: float) -> Tensor:
-        """(8)"""
+    def track(self, c: CompositionalClient, x: Tensor, last: Tensor, y: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+        """Equation (8): y_k = (1−β)(ȳ − g_k(x^{t−1})) + g_k(x^t), and the slope that equation (7) may use."""
         b = c.draw(self.batch)
-        return (1 - beta) * (y - c.g(last, b)) + c.g(c.project_x(x), b)
+        g, slope = value_and_slope(c, c.project_x(x), b, y)
+        return (1 - beta) * (y - c.g(last, b)) + g, slope
 
-    def step(self, c: Client, x: Tensor, y: Tensor, lr: float) -> tuple[Tensor, Tensor]:
-        """(7), with the batch of (8); lr goes into the d_g numbers of ∇f(ȳ), which spares a pass over d"""
+    def descend(self, c: CompositionalClient, x: Tensor, slope: Tensor, y: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+        """Equation (7): x − η[∇h_k(x) + ∇g_k(x)∇f(ȳ)] on the batch of equation (8), and x itself."""
         x = c.project_x(x)
-        return self.arrive(c, x, x - c.g_vjp(x, c.draw(self.batch), lr * c.f_gradient(y)), lr)
-
-    def estimate_and_slope(self, c: Client, x: Tensor, last: Tensor, y: Tensor, beta: float) -> tuple[Tensor, Tensor]:
-        """(8), and ∇g_k from the same forward pass"""
-        b = c.draw(self.batch)
-        g, J = c.g_and_jacobian(c.project_x(x), b)
-        return (1 - beta) * (y - c.g(last, b)) + g, J[0]
-
-    def step_along(self, c: Client, x: Tensor, slope: Tensor, y: Tensor, lr: float) -> tuple[Tensor, Tensor]:
-        """(7), with ∇g_k known"""
-        if c.problem.h is not None:  # type: ignore[attr-defined]
-            c.draw(self.batch)  # that of (8), no longer needed: h has the one after it
-        x = c.project_x(x)
-        return self.arrive(c, x, torch.addcmul(x, slope, -lr * c.f_gradient(y)), lr)  # in one pass over x
-
-    def arrive(self, c: Client, x: Tensor, moved: Tensor, lr: float) -> tuple[Tensor, Tensor]:
-        """The new point, with the step along ∇h_k on a batch of its own, and the old one"""
-        if c.problem.h is not None:  # type: ignore[attr-defined]
-            moved = moved - lr * c.h_gradient(x, c.draw(self.batch))
-        return moved, x
+        return x - lr * direction_at(c, x, slope, y, self.batch), x

@@ -8,18 +8,17 @@ in Haddadpour, Kamani, Mahdavi, Karbasi, "Learning distributionally robust model
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ...data.store import Batch
+from ...federation.federation import Federation
+from ...federation.oracles import CompositionalClient
+from ...problems.kinds import Compositional
 from ..base import Number, check_positive, value_at
 from ._base import Composition
-
-if TYPE_CHECKING:
-    from ...data.store import Batch
-    from ...federation.client import Client
-    from ...federation.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -44,10 +43,10 @@ class GCIVR(Composition):
     def __post_init__(self) -> None:
         check_positive(lr=self.lr, period=self.period, batch=self.batch, large=self.large)
 
-    def init(self, fed: Federation, x: Tensor) -> State:
+    def init(self, fed: Federation[Compositional], x: Tensor) -> State:
         return self.State(self.validate(fed, x), 0)
 
-    def round(self, fed: Federation, s: State) -> State:
+    def round(self, fed: Federation[Compositional], s: State) -> State:
         S, x, lr = fed.cohort(), s.x, value_at(self.lr, s.t)
         X = S.broadcast(x)
         v = S.mean(S.map(self.anchor, X))
@@ -58,7 +57,7 @@ class GCIVR(Composition):
             x = self.step(fed, x, v, lr)
         return self.State(x, s.t + 1)
 
-    def step(self, fed: Federation, x: Tensor, v: Tensor, lr: float) -> Tensor:
+    def step(self, fed: Federation[Compositional], x: Tensor, v: Tensor, lr: float) -> Tensor:
         """x − η(Jᵀ∇f(y) + w), at the server, which knows f"""
         rows = len(v) // (1 + len(x))
         y, flat, w = v[:rows], v[rows : rows + rows * len(x)], v[rows + rows * len(x):]
@@ -66,16 +65,16 @@ class GCIVR(Composition):
         direction = J.T @ fed.problem.oracle("f_gradient")(y)
         return fed.project_x(x - lr * (direction + w if len(w) else direction))
 
-    def anchor(self, c: Client, x: Tensor) -> Tensor:
+    def anchor(self, c: CompositionalClient, x: Tensor) -> Tensor:
         return self.estimate(c, x, c.draw(self.large))
 
-    def change(self, c: Client, x: Tensor, last: Tensor) -> Tensor:
+    def change(self, c: CompositionalClient, x: Tensor, last: Tensor) -> Tensor:
         b = c.draw(self.batch)
         return self.estimate(c, x, b) - self.estimate(c, last, b)
 
     @staticmethod
-    def estimate(c: Client, x: Tensor, b: Batch) -> Tensor:
+    def estimate(c: CompositionalClient, x: Tensor, b: Batch) -> Tensor:
         """y, J row by row, then w, in one vector"""
         y, J = c.g_and_jacobian(x, b)
-        w = () if c.problem.h is None else (c.h_gradient(x, b),)  # type: ignore[attr-defined]
+        w = () if c.problem.h is None else (c.h_gradient(x, b),)
         return torch.cat([y, J.reshape(-1), *w])

@@ -7,17 +7,16 @@ Optimization 2020, Algorithm 1.   x^k, z^k, u^k, 1/β_k, τ_k, a, b  →  x, z, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
 from ...errors import AlgorithmError
+from ...federation.federation import Federation
+from ...federation.oracles import CompositionalClient
+from ...problems.kinds import Compositional
 from ..base import Number, check_fraction, check_positive, value_at
 from ._base import Composition, gradient_at
-
-if TYPE_CHECKING:
-    from ...federation.client import Client
-    from ...federation.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -48,22 +47,22 @@ class NASA(Composition):
             raise AlgorithmError(f"a·tau and b·tau are weights of averages and must be at most 1; got {self.a * self.tau:g} and "
                                  f"{self.b * self.tau:g}: take a smaller tau")
 
-    def init(self, fed: Federation, x: Tensor) -> State:
+    def init(self, fed: Federation[Compositional], x: Tensor) -> State:
         x = self.validate(fed, x)
-        z, u = fed.mean(*fed.map(self.start, fed.broadcast(x)))  # the paper leaves them open
+        z, u = fed.mean(*fed.map(self.first_estimates, fed.broadcast(x)))  # the paper leaves them open
         return self.State(x, z, u, 0)
 
-    def round(self, fed: Federation, s: State) -> State:
-        x, z, u = fed.mean(*fed.map(self.step, *fed.broadcast(s.x, s.z, s.u), value_at(self.lr, s.t), value_at(self.tau, s.t),
-                                    times=self.local_steps))
+    def round(self, fed: Federation[Compositional], s: State) -> State:
+        x, z, u = fed.mean(*fed.iterate(self.step, fed.broadcast(s.x, s.z, s.u), value_at(self.lr, s.t), value_at(self.tau, s.t),
+                                        steps=self.local_steps))
         return self.State(x, z, u, s.t + 1)
 
-    def start(self, c: Client, x: Tensor) -> tuple[Tensor, Tensor]:
+    def first_estimates(self, c: CompositionalClient, x: Tensor) -> tuple[Tensor, Tensor]:
         b = c.draw(self.batch)
         u = c.g(x, b)
         return gradient_at(c, x, b, u, self.batch), u
 
-    def step(self, c: Client, x: Tensor, z: Tensor, u: Tensor, lr: float, tau: float) -> tuple[Tensor, Tensor, Tensor]:
+    def step(self, c: CompositionalClient, x: Tensor, z: Tensor, u: Tensor, lr: float, tau: float) -> tuple[Tensor, Tensor, Tensor]:
         x = x + tau * (c.project_x(x - lr * z) - x)
         b = c.draw(self.batch)
         z = (1 - self.a * tau) * z + self.a * tau * gradient_at(c, x, b, u, self.batch)  # at the old u

@@ -11,21 +11,17 @@ a point of the simplex: `PDSGDWeights` is our form of that, exponentiated ascent
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...errors import AlgorithmError
-from ...problems.base import Problem
-from ...problems.kinds import Minimax
-from ..base import Algorithm, Number, check_positive, value_at
-from ..minimax._base import start
+from ...federation.federation import Federation
+from ...federation.oracles import CompositionalClient, MinimaxClient
+from ...problems.kinds import Compositional, Minimax
+from ..base import Algorithm, Number, check_positive, check_start, value_at
 from ._base import Composition, with_h
-
-if TYPE_CHECKING:
-    from ...federation.client import Client
-    from ...federation.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -54,14 +50,14 @@ class PDSGD(Composition):
             raise AlgorithmError(f"dual_lr must not exceed penalty, or a multiplier can become negative; got {self.dual_lr} and "
                                  f"{self.penalty}: lower dual_lr or raise penalty")
 
-    def init(self, fed: Federation, x: Tensor, z: Tensor | None = None) -> State:
+    def init(self, fed: Federation[Compositional], x: Tensor, z: Tensor | None = None) -> State:
         """Multipliers z start at 0; how many there are is asked of the clients once."""
         x, S = self.validate(fed, x), fed.cohort()
         if z is None:
             z = torch.zeros_like(S.mean(S.map(self.constraints, S.broadcast(x))))
-        return self.State(x, start(x, z), 0)
+        return self.State(x, check_start(x, z), 0)
 
-    def round(self, fed: Federation, s: State) -> State:
+    def round(self, fed: Federation[Compositional], s: State) -> State:
         S, (j, i) = fed.cohort(), (fed.integer(len(s.z)), fed.integer(len(s.z)))
         X = S.broadcast(s.x)
         g = S.mean(S.map(self.constraints, X))
@@ -75,19 +71,18 @@ class PDSGD(Composition):
         z[i] = z[i] + value_at(self.dual_lr, s.t) * torch.maximum(-z[i] / self.penalty, g[i])
         return self.State(x, z, s.t + 1)
 
-    def constraints(self, c: Client, x: Tensor) -> Tensor:
+    def constraints(self, c: CompositionalClient, x: Tensor) -> Tensor:
         return c.g(x, c.draw(self.batch))
 
-    def direction(self, c: Client, x: Tensor, weight: Tensor) -> Tensor:
+    def direction(self, c: CompositionalClient, x: Tensor, weight: Tensor) -> Tensor:
         return with_h(c, x, c.g_vjp(x, c.draw(self.batch), weight), self.batch)
 
 
 @dataclass(frozen=True)
-class PDSGDWeights(Algorithm):
+class PDSGDWeights(Algorithm[Minimax]):
     """x ← P(x − lr·∂x f(x, p)); p ← p·exp(dual_lr·∂p f(x, p)), normalised: the weights p of groups, classes or rows on the simplex."""
 
     title: ClassVar[str] = "PDSGD (DRO)"
-    solves: ClassVar[type[Problem]] = Minimax
     exact_with_local_steps: ClassVar[bool] = True  # it averages after each
 
     lr: Number
@@ -103,7 +98,7 @@ class PDSGDWeights(Algorithm):
     def __post_init__(self) -> None:
         check_positive(lr=self.lr, weights=self.weights, dual_lr=self.dual_lr, batch=self.batch)
 
-    def init(self, fed: Federation, x: Tensor, p: Tensor | None = None) -> State:
+    def init(self, fed: Federation[Minimax], x: Tensor, p: Tensor | None = None) -> State:
         """All weights are equal at the start, unless `p` is given."""
         x = self.validate(fed, x)
         p = x.new_full((self.weights,), 1 / self.weights) if p is None else p.detach()
@@ -112,12 +107,12 @@ class PDSGDWeights(Algorithm):
                                  "for equal ones")
         return self.State(x, p, 0)
 
-    def round(self, fed: Federation, s: State) -> State:
+    def round(self, fed: Federation[Minimax], s: State) -> State:
         S = fed.cohort()
         dx, dp = S.mean(*S.map(self.gradients, *S.broadcast(s.x, s.p)))
         p = torch.softmax(torch.log(s.p.clamp_min(torch.finfo(s.p.dtype).tiny)) + value_at(self.dual_lr, s.t) * dp, 0)
         return self.State(fed.project_x(s.x - value_at(self.lr, s.t) * dx), p, s.t + 1)
 
-    def gradients(self, c: Client, x: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
+    def gradients(self, c: MinimaxClient, x: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
         b = c.draw(self.batch)
         return c.f_x(x, p, b), c.f_y(x, p, b)

@@ -9,16 +9,15 @@ The paper's rates are α_k = k^{−3/4} and β_k = k^{−1/2}; a `Schedule` foll
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
+from ...federation.federation import Federation
+from ...federation.oracles import CompositionalClient
+from ...problems.kinds import Compositional
 from ..base import Number, check_fraction, check_positive, value_at
 from ._base import Composition, gradient_at
-
-if TYPE_CHECKING:
-    from ...federation.client import Client
-    from ...federation.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -43,19 +42,19 @@ class SCGD(Composition):
         check_positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch)
         check_fraction(beta=self.beta)
 
-    def init(self, fed: Federation, x: Tensor) -> State:
+    def init(self, fed: Federation[Compositional], x: Tensor) -> State:
         x = self.validate(fed, x)
-        return self.State(x, fed.mean(fed.map(self.start, fed.broadcast(x))), 0)  # the paper leaves y_0 open
+        return self.State(x, fed.mean(fed.map(self.inner_value, fed.broadcast(x))), 0)  # the paper leaves y_0 open
 
-    def round(self, fed: Federation, s: State) -> State:
-        x, y = fed.mean(*fed.map(self.step, *fed.broadcast(s.x, s.y), value_at(self.lr, s.t), value_at(self.beta, s.t),
-                                 times=self.local_steps))
+    def round(self, fed: Federation[Compositional], s: State) -> State:
+        x, y = fed.mean(*fed.iterate(self.step, fed.broadcast(s.x, s.y), value_at(self.lr, s.t), value_at(self.beta, s.t),
+                                     steps=self.local_steps))
         return self.State(fed.project_x(x), y, s.t + 1)
 
-    def start(self, c: Client, x: Tensor) -> Tensor:
+    def inner_value(self, c: CompositionalClient, x: Tensor) -> Tensor:
         return c.g(x, c.draw(self.batch))
 
-    def step(self, c: Client, x: Tensor, y: Tensor, lr: float, beta: float) -> tuple[Tensor, Tensor]:
+    def step(self, c: CompositionalClient, x: Tensor, y: Tensor, lr: float, beta: float) -> tuple[Tensor, Tensor]:
         b = c.draw(self.batch)
         y = (1 - beta) * y + beta * c.g(x, b)
         return c.project_x(x - lr * gradient_at(c, x, b, y, self.batch)), y

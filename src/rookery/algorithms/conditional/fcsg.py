@@ -11,25 +11,21 @@ before it takes a gradient there; its last move is averaged as it is, and the se
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
-from ...problems.base import Problem
+from ...federation.federation import Cohort, Federation
+from ...federation.oracles import ConditionalClient
+from ...federation.placed import Placed
 from ...problems.kinds import Conditional
 from ..base import Algorithm, Number, check_fraction, check_positive, value_at
 
-if TYPE_CHECKING:
-    from ...federation.client import Client
-    from ...federation.federation import Federation
-    from ...federation.placed import Placed
-
 
 @dataclass(frozen=True)
-class _Conditional(Algorithm):
+class _Conditional(Algorithm[Conditional]):
     """What the three have in common."""
 
-    solves: ClassVar[type[Problem]] = Conditional
     plain_average: ClassVar[bool] = True
 
     lr: Number
@@ -41,11 +37,11 @@ class _Conditional(Algorithm):
     def __post_init__(self) -> None:
         check_positive(lr=self.lr, local_steps=self.local_steps, outer=self.outer, inner=self.inner, first=self.first)
 
-    def start(self, c: Client, x: Tensor) -> Tensor:
+    def first_estimate(self, c: ConditionalClient, x: Tensor) -> Tensor:
         """u_1 = ∇F̂(x_0; B samples), line 2"""
         return c.gradient(x, c.draw(self.first or self.outer, self.inner))
 
-    def move(self, c: Client, x: Tensor, u: Tensor, lr: float) -> Tensor:
+    def move(self, c: ConditionalClient, x: Tensor, u: Tensor, lr: float) -> Tensor:
         """x_t = x_{t−1} − α u_t, line 10"""
         return x - lr * u
 
@@ -60,68 +56,79 @@ class FCSG(_Conditional):
         x: Tensor
         t: int
 
-    def init(self, fed: Federation, x: Tensor) -> State:
+    def init(self, fed: Federation[Conditional], x: Tensor) -> State:
         x = self.validate(fed, x)
         return self.State(x, 0)
 
-    def round(self, fed: Federation, s: State) -> State:
-        S, lr = fed.cohort(), value_at(self.lr, s.t)
-        X = S.broadcast(s.x)
-        U = S.map(self.start if s.t == 0 else self.estimate, X)
-        X, U = S.map(self.step, X, U, lr, times=self.local_steps - 1)
-        X, U = S.map(self.move, X, U, lr), None  # what has no name any more is not kept at the clients
-        return self.State(fed.project_x(S.mean(X)), s.t + 1)
+    def round(self, fed: Federation[Conditional], s: State) -> State:
+        S = fed.cohort()
+        return self.State(fed.project_x(S.mean(self.local_round(S, s))), s.t + 1)
 
-    def estimate(self, c: Client, x: Tensor) -> Tensor:
+    def local_round(self, S: Cohort[Conditional], s: State) -> Placed:
+        """The clients' points after q iterations; their last estimates are not kept."""
+        X, lr = S.broadcast(s.x), value_at(self.lr, s.t)
+        U = S.map(self.first_estimate if s.t == 0 else self.estimate, X)
+        X, U = S.iterate(self.step, (X, U), lr, steps=self.local_steps - 1)
+        moved: Placed = S.map(self.move, X, U, lr)
+        return moved
+
+    def estimate(self, c: ConditionalClient, x: Tensor) -> Tensor:
         return c.gradient(x, c.draw(self.outer, self.inner))
 
-    def step(self, c: Client, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+    def step(self, c: ConditionalClient, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
         x = c.project_x(self.move(c, x, u, lr))
         return x, self.estimate(c, x)
 
 
 @dataclass(frozen=True)
-class FCSGM(_Conditional):
+class _Momentum(_Conditional):
+    """What the two with a running estimate have in common."""
+
+    beta: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fraction(beta=self.beta)
+
+    def send(self, c: ConditionalClient, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+        """The last move of a round, and the estimate that it went along, for the mean."""
+        return self.move(c, x, u, lr), u
+
+
+@dataclass(frozen=True)
+class FCSGM(_Momentum):
     """FCSG with u ← (1−beta)·u + beta·∇F̂_k(x_k); x and u are averaged. With beta=1 it is FCSG."""
 
     title: ClassVar[str] = "FCSG-M"
-    beta: float = 0.1
 
     class State(NamedTuple):
         x: Tensor
         u: Tensor
         t: int
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fraction(beta=self.beta)
-
-    def init(self, fed: Federation, x: Tensor) -> State:
+    def init(self, fed: Federation[Conditional], x: Tensor) -> State:
         x = self.validate(fed, x)
         return self.State(x, x.new_zeros(0), 0)
 
-    def round(self, fed: Federation, s: State) -> State:
+    def round(self, fed: Federation[Conditional], s: State) -> State:
         S, lr = fed.cohort(), value_at(self.lr, s.t)
         X = S.broadcast(s.x)
-        U = S.map(self.start, X) if s.t == 0 else S.map(self.estimate, X, S.broadcast(s.u))
-        X, U = S.map(self.step, X, U, lr, times=self.local_steps - 1)
+        U = S.map(self.first_estimate, X) if s.t == 0 else S.map(self.estimate, X, S.broadcast(s.u))
+        X, U = S.iterate(self.step, (X, U), lr, steps=self.local_steps - 1)
         X, U = S.map(self.send, X, U, lr)
         x, u = S.mean(X, U)
         return self.State(fed.project_x(x), u, s.t + 1)
 
-    def estimate(self, c: Client, x: Tensor, u: Tensor) -> Tensor:
+    def estimate(self, c: ConditionalClient, x: Tensor, u: Tensor) -> Tensor:
         return (1 - self.beta) * u + self.beta * c.gradient(x, c.draw(self.outer, self.inner))
 
-    def step(self, c: Client, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+    def step(self, c: ConditionalClient, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
         x = c.project_x(self.move(c, x, u, lr))
         return x, self.estimate(c, x, u)
 
-    def send(self, c: Client, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
-        return self.move(c, x, u, lr), u
-
 
 @dataclass(frozen=True)
-class AccFCSGM(FCSGM):
+class AccFCSGM(_Momentum):
     """u ← ∇F̂_k(x_t) + (1−beta)(u − ∇F̂_k(x_{t−1})), both on one batch; x_{t−1} is the client's own point, also across an average."""
 
     title: ClassVar[str] = "Acc-FCSG-M"
@@ -132,23 +139,23 @@ class AccFCSGM(FCSGM):
         last: Placed | None  # x_{t−1} at each client; who was away takes x
         t: int
 
-    def init(self, fed: Federation, x: Tensor) -> State:  # type: ignore[override]
+    def init(self, fed: Federation[Conditional], x: Tensor) -> State:
         x = self.validate(fed, x)
         return self.State(x, x.new_zeros(0), None, 0)
 
-    def round(self, fed: Federation, s: State) -> State:  # type: ignore[override]
+    def round(self, fed: Federation[Conditional], s: State) -> State:
         S, lr = fed.cohort(), value_at(self.lr, s.t)
         X = S.broadcast(s.x)
-        U = S.map(self.start, X) if s.last is None else S.map(self.correct, X, S.broadcast(s.u), S.take(s.last, X))
-        X, U = S.map(self.step, X, U, lr, times=self.local_steps - 1)
+        U = S.map(self.first_estimate, X) if s.last is None else S.map(self.correct, X, S.broadcast(s.u), S.take(s.last, X))
+        X, U = S.iterate(self.step, (X, U), lr, steps=self.local_steps - 1)
         moved, U = S.map(self.send, X, U, lr)
         x, u = S.mean(moved, U)
         return self.State(fed.project_x(x), u, X, s.t + 1)
 
-    def correct(self, c: Client, x: Tensor, u: Tensor, last: Tensor) -> Tensor:
+    def correct(self, c: ConditionalClient, x: Tensor, u: Tensor, last: Tensor) -> Tensor:
         b = c.draw(self.outer, self.inner)
         return c.gradient(x, b) + (1 - self.beta) * (u - c.gradient(last, b))
 
-    def step(self, c: Client, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+    def step(self, c: ConditionalClient, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
         new = c.project_x(self.move(c, x, u, lr))
         return new, self.correct(c, new, u, x)

@@ -9,17 +9,16 @@ The paper has full gradients, `batch=None`. With a batch, each local step uses i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
+from ...federation.epochs import Epochs
+from ...federation.federation import Federation
+from ...federation.oracles import MinimaxClient
+from ...problems.kinds import Minimax
 from ..base import Number, check_positive, value_at
 from ._base import Saddle
-
-if TYPE_CHECKING:
-    from ...federation.client import Client
-    from ...federation.epochs import Epochs
-    from ...federation.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -40,18 +39,19 @@ class FedGDAGT(Saddle):
     def __post_init__(self) -> None:
         check_positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch)
 
-    def round(self, fed: Federation, s: Saddle.State) -> Saddle.State:
+    def round(self, fed: Federation[Minimax], s: Saddle.State) -> Saddle.State:
         S = fed.cohort()
         X, Y = S.broadcast(s.x, s.y)
         G = S.broadcast(*S.mean(*S.map(self.gradients, X, Y)))
-        Xi, Yi = S.map(self.step, X, Y, X, Y, *G, value_at(self.lr, s.t), times=S.steps(self.local_steps, self.batch))
+        Xi, Yi = S.iterate(self.step, (X, Y), X, Y, *G, value_at(self.lr, s.t), steps=S.steps(self.local_steps, self.batch))
         x, y = S.mean(Xi, Yi)
         return self.State(fed.project_x(x), fed.project_y(y), s.t + 1)
 
-    def gradients(self, c: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def gradients(self, c: MinimaxClient, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         b = c.draw(self.batch)
         return c.f_x(x, y, b), c.f_y(x, y, b)
 
-    def step(self, c: Client, xi: Tensor, yi: Tensor, x: Tensor, y: Tensor, gx: Tensor, gy: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+    def step(self, c: MinimaxClient, xi: Tensor, yi: Tensor, x: Tensor, y: Tensor, gx: Tensor, gy: Tensor,
+             lr: float) -> tuple[Tensor, Tensor]:
         xi, yi, b = c.project_x(xi), c.project_y(yi), c.draw(self.batch)
         return xi - lr * (c.f_x(xi, yi, b) - c.f_x(x, y, b) + gx), yi + lr * (c.f_y(xi, yi, b) - c.f_y(x, y, b) + gy)

@@ -7,16 +7,15 @@ Lin, Jin, Jordan, "On gradient descent ascent for nonconvex-concave minimax prob
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
+from ...federation.federation import Federation
+from ...federation.oracles import MinimaxClient
+from ...problems.kinds import Minimax
 from ..base import Number, check_positive, value_at
 from ._base import Saddle
-
-if TYPE_CHECKING:
-    from ...federation.client import Client
-    from ...federation.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -37,11 +36,11 @@ class SGDA(Saddle):
     def __post_init__(self) -> None:
         check_positive(lr=self.lr, inner_lr=self.inner_lr, batch=self.batch)
 
-    def round(self, fed: Federation, s: Saddle.State) -> Saddle.State:
+    def round(self, fed: Federation[Minimax], s: Saddle.State) -> Saddle.State:
         S = fed.cohort()
         gx, gy = S.mean(*S.map(self.gradients, *S.broadcast(s.x, s.y)))
         return self.State(fed.project_x(s.x - value_at(self.lr, s.t) * gx), fed.project_y(s.y + value_at(self.inner_lr, s.t) * gy), s.t + 1)
 
-    def gradients(self, c: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def gradients(self, c: MinimaxClient, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         b = c.draw(self.batch)
         return c.f_x(x, y, b), c.f_y(x, y, b)

@@ -7,18 +7,16 @@ Optimization Methods and Software 2021.   x̄^(t), γ, η, j_t  →  x, prox, lr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ...errors import AlgorithmError
-from ..base import Number, check_positive, value_at
+from ...federation.federation import Federation
+from ...federation.oracles import MinimaxClient
+from ...problems.kinds import Minimax
+from ..base import Number, check_positive, one_machine_only, value_at
 from ._base import Saddle
-
-if TYPE_CHECKING:
-    from ...federation.client import Client
-    from ...federation.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -41,29 +39,27 @@ class SMD(Saddle):
     def __post_init__(self) -> None:
         check_positive(lr=self.lr, inner_lr=self.inner_lr, local_steps=self.local_steps, batch=self.batch, prox=self.prox)
 
-    def validate(self, fed: Federation, x: Tensor) -> Tensor:
-        if fed.population != 1:
-            raise AlgorithmError(f"SMD runs on one machine, and this federation has {fed.population} clients: "
-                                 "pool their rows into one client, or take LocalSGDA or FedGDA-GT, which average over clients")
+    def validate(self, fed: Federation[Minimax], x: Tensor) -> Tensor:
+        one_machine_only(self, fed, "LocalSGDA or FedGDA-GT")
         return super().validate(fed, x)
 
     def stage(self, t: int) -> int:
         """j_t, the steps of stage t"""
         return self.local_steps * (t + 1) ** 2
 
-    def round(self, fed: Federation, s: Saddle.State) -> Saddle.State:
+    def round(self, fed: Federation[Minimax], s: Saddle.State) -> Saddle.State:
         X, Y = fed.broadcast(s.x, s.y)
         rates = value_at(self.lr, s.t), value_at(self.inner_lr, s.t)
-        _, _, X, Y = fed.map(self.step, X, Y, *fed.map(self.zeros, X, Y), X, *rates, times=self.stage(s.t))
+        _, _, X, Y = fed.iterate(self.step, (X, Y, *fed.map(self.zeros, X, Y)), X, *rates, steps=self.stage(s.t))
         x, y = fed.mean(X, Y)
         return self.State(fed.project_x(x), fed.project_y(y), s.t + 1)
 
-    def zeros(self, c: Client, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def zeros(self, c: MinimaxClient, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         return torch.zeros_like(x), torch.zeros_like(y)
 
-    def step(self, c: Client, x: Tensor, y: Tensor, mx: Tensor, my: Tensor, centre: Tensor, lr: float,
+    def step(self, c: MinimaxClient, x: Tensor, y: Tensor, mx: Tensor, my: Tensor, centre: Tensor, lr: float,
              inner_lr: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """mx, my become the means of the points that the steps start from"""
         b = c.draw(self.batch)
         return (c.project_x(x - lr * (c.f_x(x, y, b) + (x - centre) / self.prox)), c.project_y(y + inner_lr * c.f_y(x, y, b)),
-                mx + x / c.times, my + y / c.times)
+                mx + x / c.steps, my + y / c.steps)

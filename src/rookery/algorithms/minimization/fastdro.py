@@ -11,53 +11,47 @@ sends sums over its losses at 30 levels between two bounds, and the bounds close
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...objectives.fastdro import WorstCase, reached, row_weights, statistics
-from ...problems.base import Problem
-from ..base import value_at
-from ..compositional.mbsgd import AveragedGradient
-
-if TYPE_CHECKING:
-    from ...federation.client import Client
-    from ...federation.federation import Cohort, Federation
-    from ...federation.placed import Placed
+from ...federation.federation import Cohort, Federation
+from ...federation.placed import Placed
+from ...objectives.fastdro import WorstCase, WorstCaseClient, reached, row_weights, statistics
+from ..base import OneGradient, value_at
 
 LEVELS = 30  # between the bounds of the threshold
 SECTIONS = 11  # 31^11 > 2^54: to the last bit of a double
 
 
 @dataclass(frozen=True)
-class FastDRO(AveragedGradient):
+class FastDRO(OneGradient[WorstCase]):
     """x ← x − lr·Σ_i p_i ∇ℓ_i(x), p the worst-case weights of the rows that all clients drew: 13 exchanges, of d numbers and a few more.
 
     FedAvg on the same problem takes the mean of the clients' own worst cases instead, which is another objective.
     """
 
     title: ClassVar[str] = "FastDRO"
-    solves: ClassVar[type[Problem]] = WorstCase
     exact_with_local_steps: ClassVar[bool] = True  # it averages after each
 
-    def round(self, fed: Federation, s: AveragedGradient.State) -> AveragedGradient.State:
+    def round(self, fed: Federation[WorstCase], s: OneGradient.State) -> OneGradient.State:
         S = fed.cohort()
         X = S.broadcast(s.x)
         widest = int(fed.data.sizes.max()) if self.batch is None else self.batch
         moments, V, Q = S.map(self.losses, X, widest)
         weights = S.mean_weights
         bounds = self.threshold(S, V, Q, S.mean(moments), fewest=float(weights[weights > 0].min()) / widest)
-        direction, total = S.mean(*S.map(self.direction, X, V, Q, S.broadcast(bounds), like=V))
+        direction, total = S.mean(*S.map(self.direction, X, V, Q, S.broadcast(bounds), same_draws_as=V))
         return self.State(fed.project_x(s.x - value_at(self.lr, s.t) * direction / total), s.t + 1)
 
-    def threshold(self, S: Cohort, V: Placed, Q: Placed, moments: Tensor, fewest: float) -> Tensor:
+    def threshold(self, S: Cohort[WorstCase], V: Placed, Q: Placed, moments: Tensor, fewest: float) -> Tensor:
         """Two bounds of the threshold with nothing but ties between them, and the shares of the rows above each of them."""
         mean, square = moments
         # no loss is further from the mean than this, as a row of probability `fewest` would alone make the variance that large
         reach = ((square - mean.square()).clamp(min=0) / fewest).sqrt() + 1e-6 * (1 + square.sqrt())
-        problem: WorstCase = S.fed.problem  # type: ignore[assignment]
+        problem = S.fed.problem
         low, high = mean - reach - (problem.size if problem.form == "chi2" else 0.0), mean + reach
         shares = torch.stack([torch.ones_like(low), torch.zeros_like(low)])
         for _ in range(SECTIONS):
@@ -74,18 +68,18 @@ class FastDRO(AveragedGradient):
     def levels(ends: Tensor) -> Tensor:
         return ends[0] + (ends[1] - ends[0]) * torch.arange(1, LEVELS + 1, dtype=ends.dtype, device=ends.device) / (LEVELS + 1)
 
-    def losses(self, c: Client, x: Tensor, widest: int) -> tuple[Tensor, Tensor, Tensor]:
+    def losses(self, c: WorstCaseClient, x: Tensor, widest: int) -> tuple[Tensor, Tensor, Tensor]:
         """The mean and mean square of the client's losses, and the losses with their probabilities, filled up to one length with 0."""
         v = c.losses(x, c.draw(self.batch)).double()
         room = (0, widest - len(v))
         return torch.stack([v.mean(), v.square().mean()]), F.pad(v, room), F.pad(torch.full_like(v, 1 / len(v)), room)
 
-    def sums(self, c: Client, v: Tensor, q: Tensor, ends: Tensor) -> Tensor:
-        return statistics(v, q, self.levels(ends), c.problem.form)  # type: ignore[attr-defined]
+    def sums(self, c: WorstCaseClient, v: Tensor, q: Tensor, ends: Tensor) -> Tensor:
+        return statistics(v, q, self.levels(ends), c.problem.form)
 
-    def direction(self, c: Client, x: Tensor, v: Tensor, q: Tensor, bounds: Tensor) -> tuple[Tensor, Tensor]:
+    def direction(self, c: WorstCaseClient, x: Tensor, v: Tensor, q: Tensor, bounds: Tensor) -> tuple[Tensor, Tensor]:
         """Σ_i w_i ∇ℓ_i(x) of weights that are yet to be divided by their sum, and that sum."""
         b = c.draw(self.batch)
-        w = row_weights(v, q, bounds, c.problem.form, c.problem.size)  # type: ignore[attr-defined]
+        w = row_weights(v, q, bounds, c.problem.form, c.problem.size)
         rows = len(next(iter(b.fields.values())))
         return c.losses_vjp(x, b, w[:rows].to(x.dtype)), w.sum().to(x.dtype)

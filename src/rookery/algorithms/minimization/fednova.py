@@ -10,7 +10,7 @@ which is τ_i for plain SGD.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -18,17 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import AlgorithmError
-from ...problems.base import Problem
+from ...federation.federation import Federation
+from ...federation.oracles import MinimizationClient
 from ...problems.kinds import Minimization
 from ..base import LocalSteps, value_at
 
-if TYPE_CHECKING:
-    from ...federation.client import Client
-    from ...federation.federation import Federation
-
 
 @dataclass(frozen=True)
-class FedNova(LocalSteps):
+class FedNova(LocalSteps[Minimization]):
     """d_i = (x − x_i)/‖a_i‖₁ after τ_i local steps;  x ← x − τ_eff·Σ_i p_i d_i,  τ_eff = Σ_i p_i‖a_i‖₁. With equal τ_i it is FedAvg.
 
     >>> FedNova(lr=0.1, rho=0.5).norms(np.array([1, 2, 3]))
@@ -36,7 +33,6 @@ class FedNova(LocalSteps):
     """
 
     title: ClassVar[str] = "FedNova"
-    solves: ClassVar[type[Problem]] = Minimization
 
     rho: float = 0.0
 
@@ -45,11 +41,11 @@ class FedNova(LocalSteps):
         if not 0 <= self.rho < 1:
             raise AlgorithmError(f"rho, the local momentum, must lie in [0, 1); got {self.rho}")
 
-    def round(self, fed: Federation, s: LocalSteps.State) -> LocalSteps.State:
+    def round(self, fed: Federation[Minimization], s: LocalSteps.State) -> LocalSteps.State:
         S = fed.cohort()
         X = S.broadcast(s.x)
         tau = np.full(S.size, S.steps(self.local_steps, self.batch))
-        Xi = S.map(self.step, X, S.map(self.zero, X), value_at(self.lr, s.t), times=tau)[0]
+        Xi = S.iterate(self.step, (X, S.map(self.zero, X)), value_at(self.lr, s.t), steps=tau)[0]
         norms = self.norms(tau)
         d = S.mean(S.map(self.normalised, X, Xi, norms))
         effective = float(np.average(norms, weights=S.mean_weights))
@@ -59,13 +55,13 @@ class FedNova(LocalSteps):
         """‖a_i‖₁ of each client."""
         return np.asarray((tau - self.rho * (1 - self.rho**tau) / (1 - self.rho)) / (1 - self.rho), dtype=np.float64)
 
-    def zero(self, c: Client, x: Tensor) -> Tensor:
+    def zero(self, c: MinimizationClient, x: Tensor) -> Tensor:
         return torch.zeros_like(x)
 
-    def step(self, c: Client, xi: Tensor, v: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+    def step(self, c: MinimizationClient, xi: Tensor, v: Tensor, lr: float) -> tuple[Tensor, Tensor]:
         xi = c.project_x(xi)
         v = self.rho * v + c.gradient(xi, c.draw(self.batch))
         return xi - lr * v, v
 
-    def normalised(self, c: Client, x: Tensor, xi: Tensor, norm: float) -> Tensor:
+    def normalised(self, c: MinimizationClient, x: Tensor, xi: Tensor, norm: float) -> Tensor:
         return (x - xi) / norm

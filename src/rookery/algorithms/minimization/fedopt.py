@@ -8,23 +8,22 @@ Hsu, Qi, Brown, "Measuring the effects of non-identical data distribution for fe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...errors import AlgorithmError
-from ..base import Number, check_positive, value_at
-from .fedavg import FedAvg
-
-if TYPE_CHECKING:
-    from ...federation.federation import Federation
+from ...federation.federation import Federation
+from ...federation.oracles import MinimizationClient
+from ...problems.kinds import Minimization
+from ..base import LocalSteps, Number, check_positive, value_at
 
 SERVERS = ("momentum", "adagrad", "adam", "yogi")
 
 
 @dataclass(frozen=True)
-class FedOpt(FedAvg):
+class FedOpt(LocalSteps[Minimization]):
     """Δ = mean_i(x_i − x) after FedAvg's local steps, then x ← x + server_lr·m/(√v + tau), m ← beta1·m + (1 − beta1)·Δ, and
 
         adagrad   v ← v + Δ²
@@ -37,7 +36,6 @@ class FedOpt(FedAvg):
     """
 
     title: ClassVar[str] = "FedOpt"
-    plain_average: ClassVar[bool] = False  # the server has a step of its own
 
     server: Literal["momentum", "adagrad", "adam", "yogi"] = "adam"
     server_lr: Number = 0.1
@@ -60,13 +58,13 @@ class FedOpt(FedAvg):
             if not 0 <= getattr(self, name) < 1:
                 raise AlgorithmError(f"{name} must lie in [0, 1); got {getattr(self, name)}")
 
-    def init(self, fed: Federation, x: Tensor) -> State:  # type: ignore[override]
+    def init(self, fed: Federation[Minimization], x: Tensor) -> State:
         x = self.validate(fed, x)
         return self.State(x, torch.zeros_like(x), torch.full_like(x, self.tau**2), 0)  # the paper asks for v_{−1} ≥ τ²
 
-    def round(self, fed: Federation, s: State) -> State:  # type: ignore[override]
+    def round(self, fed: Federation[Minimization], s: State) -> State:
         S = fed.cohort()
-        X = S.map(self.step, S.broadcast(s.x), value_at(self.lr, s.t), times=S.steps(self.local_steps, self.batch))
+        X = S.iterate(self.step, S.broadcast(s.x), value_at(self.lr, s.t), steps=S.steps(self.local_steps, self.batch))
         delta = S.mean(X) - s.x
         if self.server == "momentum":
             m, v = self.beta1 * s.m + delta, s.v
@@ -75,6 +73,10 @@ class FedOpt(FedAvg):
             m, v = self.beta1 * s.m + (1 - self.beta1) * delta, self.second(s.v, delta.square())
             move = m / (v.sqrt() + self.tau)
         return self.State(fed.project_x(s.x + value_at(self.server_lr, s.t) * move), m, v, s.t + 1)
+
+    def step(self, c: MinimizationClient, x: Tensor, lr: float) -> Tensor:
+        x = c.project_x(x)
+        return x - lr * c.gradient(x, c.draw(self.batch))
 
     def second(self, v: Tensor, square: Tensor) -> Tensor:
         if self.server == "adagrad":

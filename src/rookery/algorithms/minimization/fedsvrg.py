@@ -10,21 +10,18 @@ It is FedNest on `as_bilevel` of a Minimization, sample for sample.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
-from ...problems.base import Problem
+from ...federation.federation import Federation
+from ...federation.oracles import MinimizationClient
 from ...problems.kinds import Minimization
 from ..base import LocalSteps, value_at
 
-if TYPE_CHECKING:
-    from ...federation.client import Client
-    from ...federation.federation import Federation
-
 
 @dataclass(frozen=True)
-class FedSVRG(LocalSteps):
+class FedSVRG(LocalSteps[Minimization]):
     """x_i ← x_i − (lr/τ_i)(∇f_i(x_i; ξ) − ∇f_i(x; ξ) + g), τ_i times, g = mean_i ∇f_i(x; ξ_i);  x ← mean_i x_i. Two exchanges of d.
 
     >>> FedSVRG(lr=0.1, local_steps=5, batch=32).local_steps
@@ -32,19 +29,18 @@ class FedSVRG(LocalSteps):
     """
 
     title: ClassVar[str] = "FedSVRG"
-    solves: ClassVar[type[Problem]] = Minimization
     exact_with_local_steps: ClassVar[bool] = True
 
-    def round(self, fed: Federation, s: LocalSteps.State) -> LocalSteps.State:
+    def round(self, fed: Federation[Minimization], s: LocalSteps.State) -> LocalSteps.State:
         S = fed.cohort()
         X = S.broadcast(s.x)
         g = S.mean(S.map(self.gradient, X))
-        Xi = S.map(self.step, X, X, S.broadcast(g), value_at(self.lr, s.t), times=S.steps(self.local_steps, self.batch))
+        Xi = S.iterate(self.step, X, X, S.broadcast(g), value_at(self.lr, s.t), steps=S.steps(self.local_steps, self.batch))
         return self.State(fed.project_x(S.mean(Xi)), s.t + 1)
 
-    def gradient(self, c: Client, x: Tensor) -> Tensor:
+    def gradient(self, c: MinimizationClient, x: Tensor) -> Tensor:
         return c.gradient(x, c.draw(self.batch))
 
-    def step(self, c: Client, xi: Tensor, x: Tensor, g: Tensor, lr: float) -> Tensor:
+    def step(self, c: MinimizationClient, xi: Tensor, x: Tensor, g: Tensor, lr: float) -> Tensor:
         xi, b = c.project_x(xi), c.draw(self.batch)
-        return xi - lr / c.times * (c.gradient(xi, b) - c.gradient(x, b) + g)
+        return xi - lr / c.steps * (c.gradient(xi, b) - c.gradient(x, b) + g)

@@ -7,24 +7,21 @@ ICML 2019, with Polyak's momentum.   x_i, u_i, γ, β, I  →  x, u, lr, momentu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...errors import AlgorithmError
-from ...problems.base import Problem
+from ...federation.epochs import Epochs
+from ...federation.federation import Federation
+from ...federation.oracles import MinimizationClient
 from ...problems.kinds import Minimization
 from ..base import Algorithm, Number, check_positive, value_at
 
-if TYPE_CHECKING:
-    from ...federation.client import Client
-    from ...federation.epochs import Epochs
-    from ...federation.federation import Federation
-
 
 @dataclass(frozen=True)
-class LocalSGDM(Algorithm):
+class LocalSGDM(Algorithm[Minimization]):
     """u_i ← momentum·u_i + ∇f_i(x_i; batch), x_i ← x_i − lr·u_i, `local_steps` times; x and u averaged. With momentum=0 it is FedAvg.
 
     >>> LocalSGDM(lr=0.1, local_steps=5, batch=32).momentum
@@ -33,7 +30,6 @@ class LocalSGDM(Algorithm):
 
     title: ClassVar[str] = "LocalSGDM"
     plain_average: ClassVar[bool] = True
-    solves: ClassVar[type[Problem]] = Minimization
 
     lr: Number
     local_steps: int | Epochs = 1
@@ -50,17 +46,17 @@ class LocalSGDM(Algorithm):
         if not 0 <= self.momentum < 1:
             raise AlgorithmError(f"momentum must lie in [0, 1); got {self.momentum}")
 
-    def init(self, fed: Federation, x: Tensor) -> State:
+    def init(self, fed: Federation[Minimization], x: Tensor) -> State:
         x = self.validate(fed, x)
         return self.State(x, torch.zeros_like(x), 0)
 
-    def round(self, fed: Federation, s: State) -> State:
+    def round(self, fed: Federation[Minimization], s: State) -> State:
         S = fed.cohort()
-        X, U = S.map(self.step, *S.broadcast(s.x, s.u), value_at(self.lr, s.t), times=S.steps(self.local_steps, self.batch))
+        X, U = S.iterate(self.step, S.broadcast(s.x, s.u), value_at(self.lr, s.t), steps=S.steps(self.local_steps, self.batch))
         x, u = S.mean(X, U)
         return self.State(fed.project_x(x), u, s.t + 1)
 
-    def step(self, c: Client, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+    def step(self, c: MinimizationClient, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
         x = c.project_x(x)
         u = self.momentum * u + c.gradient(x, c.draw(self.batch))
         return x - lr * u, u
