@@ -167,7 +167,7 @@ def oracles(data: Data) -> dict[str, float]:
     S = fed.cohort()
     X, Y, V = S.broadcast(x, y, v)
     calls = {"g_y": (ask.g_y, Y, X), "f_y": (ask.f_y, Y, X), "g_yy": (ask.g_yy, V, X, Y), "g_xy": (ask.g_xy, X, Y, V)}
-    return {name: cpu(lambda fn=fn, given=given: S.mean(S.map(fn, *given, times=STEPS))) / (STEPS * COHORT)
+    return {name: cpu(lambda fn=fn, given=given: S.mean(S.iterate(fn, *given, steps=STEPS))) / (STEPS * COHORT)
             for name, (fn, *given) in calls.items()}
 
 

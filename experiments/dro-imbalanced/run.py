@@ -18,7 +18,7 @@ from classes import CHOICES, tables, work
 
 from rookery.errors import DataError
 from rookery.studies.statistics import best, groups, rows, spread
-from rookery.studies.trials import Done, Trial, announce, arguments, record, study
+from rookery.studies.trials import Trial, announce, arguments, record, study
 
 HERE = Path(__file__).resolve().parent
 LRS, WIDER = (0.001, 0.01, 0.05, 0.1), 0.3  # the paper's, and one more, as its largest is the best for most methods

@@ -18,7 +18,7 @@ from census import tables, work
 
 from rookery.errors import DataError
 from rookery.studies.statistics import best, groups, rows, spread
-from rookery.studies.trials import Done, Trial, announce, arguments, record, study
+from rookery.studies.trials import Trial, announce, arguments, record, study
 
 HERE = Path(__file__).resolve().parent
 PUBLISHED, FAIR = (0.001, 0.01, 0.05, 0.1), (0.01, 0.03, 0.1, 0.3, 1.0)  # step sizes: the paper's, and ours

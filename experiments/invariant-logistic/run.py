@@ -22,7 +22,7 @@ from rookery import FCSG, FCSGM, AccFCSGM, Conditional, Data, Federation
 from rookery.errors import NonFinite
 from rookery.objectives import invariant_logistic
 from rookery.studies.statistics import best, groups, paired, rows, spread
-from rookery.studies.trials import Done, Result, Trial, announce, arguments, record, study, trials
+from rookery.studies.trials import Result, Trial, announce, arguments, record, study, trials
 
 HERE = Path(__file__).resolve().parent
 D, CLIENTS, LOCAL_STEPS, TEST = 10, 16, 50, 50_000

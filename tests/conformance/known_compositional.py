@@ -45,7 +45,7 @@ def only_h(sizes: tuple[int, ...] = SIZES) -> TestProblem:
     """The composition of `testproblems`, and the solution of its h alone."""
     k = known.compositional(sizes=sizes)
     e = client_means(k.data, lambda p: p["e"].mean(0))
-    return replace(k, x=e, y=None, gradient=lambda x: 0.5 * (x - e))
+    return replace(k, x_star=e, y_star=None, gradient=lambda x: 0.5 * (x - e))
 
 
 def constrained(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> TestProblem:
@@ -60,7 +60,7 @@ def constrained(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> TestProblem:
         return (b.a @ x - b.b).mean().reshape(1)
 
     problem = Compositional(lambda y: 0.5 * y.clamp(min=0).square().sum(), g, lambda x, b: 0.5 * (x - b.e).square().sum(1).mean())
-    return TestProblem(problem, data, x, lambda x: x - e + z * a, y=z.reshape(1))
+    return TestProblem(problem, data, x, lambda x: x - e + z * a, y_star=z.reshape(1))
 
 
 def weights(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> TestProblem:
@@ -80,7 +80,7 @@ def weights(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> TestProblem:
         best = 0.5 * one + inside @ (A @ x + b) / 4  # the maximiser, as long as it lies inside
         return x + A.T @ best
 
-    return TestProblem(Minimax(f, project_y=simplex), data, -A.T @ p, gradient, y=p)
+    return TestProblem(Minimax(f, project_y=simplex), data, -A.T @ p, gradient, y_star=p)
 
 
 def robust(sizes: tuple[int, ...] = SIZES, seed: int = 0, lam: float = 8.0) -> TestProblem:

@@ -50,7 +50,7 @@ def own_hypergradients(sizes: tuple[int, ...] = SIZES, terms: int = 3, smoothnes
     J, z = torch.linalg.solve(H, C), torch.linalg.solve(H, e)
     matrix, right = torch.eye(len(r), dtype=torch.float64) + A @ J, r + a - A @ z
     x = torch.linalg.solve(matrix, right)
-    return TestProblem(k.problem, k.data, x, lambda v: matrix @ v - right, y=J @ x + z)
+    return TestProblem(k.problem, k.data, x, lambda v: matrix @ v - right, y_star=J @ x + z)
 
 
 def agreeing(sizes: tuple[int, ...] = SIZES) -> TestProblem:
@@ -60,7 +60,7 @@ def agreeing(sizes: tuple[int, ...] = SIZES) -> TestProblem:
     fields: dict[str, Any] = {name: field.clone() for name, field in k.data.fields.items()}
     fields["t"] += y - averaged(k, "t")
     J = torch.linalg.solve(averaged(k, "H"), averaged(k, "C"))
-    return TestProblem(k.problem, Data(fields, k.data.names, k.data.sizes), r, lambda x: x - r + J.T @ (J @ (x - r)), y=y)
+    return TestProblem(k.problem, Data(fields, k.data.names, k.data.sizes), r, lambda x: x - r + J.T @ (J @ (x - r)), y_star=y)
 
 
 def pooled_minimax(sizes: tuple[int, ...] = SIZES) -> TestProblem:

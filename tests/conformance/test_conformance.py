@@ -87,7 +87,7 @@ def test_a_constraint_is_met_where_projected_gradient_descent_meets_it(case: Cas
     for _ in range(4000):
         x = set_(x - 0.05 * k.gradient(x))
     assert (x - k.x_star).norm() > 0.1
-    held = replace(k, problem=replace(k.problem, project_x=set_), x=x)
+    held = replace(k, problem=replace(k.problem, project_x=set_), x_star=x)
     exact = case.make(case.lr, 1, None).exact_with_local_steps
     for steps in (1, 3) if exact and not case.memory and k.y_star is None else (1,):
         # where a second variable has to follow, it runs as long as it needs; else the solution stays in place

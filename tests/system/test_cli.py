@@ -72,7 +72,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "more sites than rows": (changed(sites={"number": 5000}), r"5000 sites"),
     "zero sites": (changed(sites={"number": 0}), r"at least one site"),
     "cohort larger than the sites": (changed(federation={"clients_per_round": 9}), r"clients_per_round is 9, but there are 4 sites"),
-    "cohort of nobody": (changed(federation={"clients_per_round": 0}), r"clients_per_round must lie between 1 and"),
+    "cohort of nobody": (changed(federation={"clients_per_round": 0}), r"clients_per_round lies between 1 and"),
     "algorithm of another kind": (changed(objective={"name": "kl_dro"}), r"FedAvg solves Minimization.*Algorithms that fit: .*FedDRO"),
     "convolutions on a table": (changed(data={"name": "wine"}, model={"name": "small_cnn"}),
                                 r"takes images; these rows have the shape \(13,\)"),

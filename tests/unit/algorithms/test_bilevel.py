@@ -434,7 +434,7 @@ def test_the_drift_of_fedinn(what: str, slope: float) -> None:
             alone = Federation(k.problem, Data.from_parts({"one": {n: f.unsqueeze(0) for n, f in p.items()}}))
             algorithm = FedNest(0.1, local_steps=tau)
             X, Y, Q = alone.broadcast(x, y, q)
-            ends.append(float((alone.mean(alone.map(algorithm.inner_step, Y, X, Y, Q, beta, times=tau)) - y).square().sum()))
+            ends.append(float((alone.mean(alone.iterate(algorithm.inner_step, Y, X, Y, Q, beta, steps=tau)) - y).square().sum()))
         drift.append(max(ends))
     assert np.polyfit(np.log(grid), np.log(drift), 1)[0] == pytest.approx(slope, abs=0.1)
 

@@ -254,8 +254,8 @@ def test_checkpoints_of_other_data_another_sampler_or_other_constants_are_refuse
             load(tmp_path / "ckpt", algorithm, elsewhere)
     c, dro = known.compositional(), FedDRO(0.1)
     feds = [Federation(kl_dro(lambda x, b: (b.A @ x).square().sum(1)), c.data) for _ in range(3)]
-    feds[0].problem.prepare(feds[0], c.x0)
-    feds[1].problem.prepare(feds[1], 2 * c.x0)
+    feds[0].prepare(c.x0)
+    feds[1].prepare(2 * c.x0)
     save(tmp_path / "dro", dro, feds[0], dro.init(feds[0], c.x0))
     with pytest.raises(CheckpointError, match="constants"):
         load(tmp_path / "dro", dro, feds[1])

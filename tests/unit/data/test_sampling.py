@@ -15,7 +15,8 @@ from rookery import Data, Federation, Minimization, Program
 from rookery.data import Batch, Normal, PerTask, Replacement, Shuffled, Stored, Stratified
 from rookery.data.sampling import Draw, Request, Sampler, Selection
 from rookery.errors import DataError
-from rookery.federation.client import Client, Setting
+from rookery.federation.client import Setting
+from rookery.federation.oracles import Client
 
 ENGINES = ["loop", "vectorised", "wire"]
 
@@ -390,7 +391,7 @@ def seen(engine: str, sampler: Any, data: Data, method: str, outer: int | None, 
     fed = Federation(Minimization(lambda x, b: x.sum(), sampling=sampler), data, engine=engine, seed=seed)
     program = Look(fed.population, outer, inner)
     total = fed.broadcast(torch.zeros(fed.population, outer or 1, dtype=torch.float64))
-    result: Tensor = fed.sum(fed.map(getattr(program, method), total, np.arange(fed.population), times=times))
+    result: Tensor = fed.sum(fed.iterate(getattr(program, method), total, np.arange(fed.population), steps=times))
     return result
 
 
@@ -436,5 +437,5 @@ def test_samples_are_counted_by_what_was_drawn() -> None:
         for method, outer, inner, sampler, expected in cases:
             fed = Federation(Minimization(lambda x, b: x.sum(), sampling=sampler), four(mixed), engine=engine)
             total = fed.broadcast(torch.zeros(4, outer or 1, dtype=torch.float64))
-            fed.sum(fed.map(getattr(Look(4, outer, inner), method), total, np.arange(4), times=3))
+            fed.sum(fed.iterate(getattr(Look(4, outer, inner), method), total, np.arange(4), steps=3))
             assert fed.ledger["train"].samples == expected, (engine, method)

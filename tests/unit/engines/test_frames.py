@@ -24,7 +24,7 @@ from rookery.engines import Wire, frames
 from rookery.engines.frames import DTYPES, MAGIC, VERSION, build, describe, pack, unpack
 from rookery.engines.site import Site
 from rookery.errors import FrameError, RookeryError, StateLost, UploadError
-from rookery.federation.client import Client
+from rookery.federation.oracles import Client
 
 steady = settings(deadline=None, derandomize=True)
 NAMES = ("a", "b", "c", "d")

@@ -169,7 +169,7 @@ def test_clients_of_unequal_local_steps_end_where_the_loop_ends(times: tuple[int
     k, ends, costs = known.minimization(), [], []
     for engine in ("loop", "vectorised"):
         fed = Federation(k.problem, k.data, engine=engine)
-        X = fed.map(Walk().step, fed.broadcast(k.x0), 0.3, times=np.asarray(times))
+        X = fed.iterate(Walk().step, fed.broadcast(k.x0), 0.3, steps=np.asarray(times))
         ends.append(fed.mean(X))
         costs.append((fed.ledger["train"].calls, fed.ledger["train"].samples))
     torch.testing.assert_close(ends[0], ends[1])
@@ -181,7 +181,7 @@ def test_other_numbers_of_local_steps_are_not_another_graph() -> None:
     problem = Minimization(k.problem.f)  # type: ignore[attr-defined]
     fed = Federation(problem, k.data, engine="vectorised")
     for times in ((3, 2, 4, 3), (4, 4, 4, 4), (5, 6, 7, 6)):
-        fed.mean(fed.map(Walk().step, fed.broadcast(k.x0), 0.3, times=np.asarray(times)))
+        fed.mean(fed.iterate(Walk().step, fed.broadcast(k.x0), 0.3, steps=np.asarray(times)))
     assert isinstance(fed.engine, Vectorised)
     assert [len(plan.graphs) for plan in fed.engine.plans.values()] == [1]
 

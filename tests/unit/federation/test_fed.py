@@ -32,8 +32,9 @@ from rookery import (
 )
 from rookery.data.sampling import Draw, Request
 from rookery.errors import AlgorithmError, DataError, EngineError, PlacementError, ProblemError, RookeryError, UploadError, WeightError
-from rookery.federation.client import Client, Setting
+from rookery.federation.client import Setting
 from rookery.federation.ledger import Ledger
+from rookery.federation.oracles import Client
 
 ENGINES = ["loop", "vectorised", "wire"]
 engines = pytest.mark.parametrize("engine", ENGINES)
@@ -523,7 +524,7 @@ def test_data_that_do_not_fit_together_are_refused(make: Any, words: str) -> Non
 
 @pytest.mark.parametrize("number", [0, 5, -1])
 def test_participation_out_of_range_is_refused(number: int) -> None:
-    with pytest.raises(AlgorithmError, match=f"clients_per_round must lie between 1 and the number of clients, 4; got {number}"):
+    with pytest.raises(AlgorithmError, match=f"clients_per_round lies between 1 and the number of clients, 4; got {number}"):
         federation(clients_per_round=number)
     with pytest.raises(AlgorithmError, match=f"between 1 and 4 clients .*; {number} were asked for"):
         federation().cohort(number)
@@ -744,7 +745,7 @@ def test_unread_work_at_past_cohorts_does_not_pile_up() -> None:
         S = fed.cohort()
         S.map(work.increment, S.broadcast(ones()))
         fed.mean(fed.broadcast(ones()))
-    assert len(fed.pending.pending) <= 1
+    assert len(fed.pending.queue) <= 1
     assert len(fed.pending.values) <= 2
 
 
@@ -963,7 +964,7 @@ def test_like_draws_the_same_samples(engine: str) -> None:
     fed = federation(engine)
     first = fed.map(work.drawn, np.arange(4))
     a = fed.sum(first)
-    same = fed.sum(fed.map(work.drawn, np.arange(4), like=first))
+    same = fed.sum(fed.map(work.drawn, np.arange(4), same_draws_as=first))
     other = fed.sum(fed.map(work.drawn, np.arange(4)))
     assert torch.equal(a, same)
     assert not torch.equal(a, other)
@@ -975,7 +976,7 @@ def test_like_counts_the_draws_that_are_new(engine: str) -> None:
     fed = federation(engine)
     first = fed.map(work.drawn, np.arange(4))
     a = fed.sum(first)
-    twice = fed.sum(fed.map(work.drawn_twice, np.arange(4), like=first))
+    twice = fed.sum(fed.map(work.drawn_twice, np.arange(4), same_draws_as=first))
     assert torch.equal(twice[:, :3], a)
     assert not torch.equal(twice[:, 3:], a)
     assert fed.ledger["train"].samples == 4 * 3 + 4 * 3
@@ -985,7 +986,7 @@ def test_like_counts_the_draws_that_are_new(engine: str) -> None:
 def test_like_counts_once_within_one_exchange(engine: str) -> None:
     fed = federation(engine)
     first = fed.map(work.drawn, np.arange(4))
-    a, same = fed.sum(first, fed.map(work.drawn, np.arange(4), like=first))
+    a, same = fed.sum(first, fed.map(work.drawn, np.arange(4), same_draws_as=first))
     assert torch.equal(a, same)
     assert fed.ledger["train"].samples == 4 * 3
 
@@ -996,7 +997,7 @@ def test_like_counts_once_with_another_exchange_between(engine: str) -> None:
     first = fed.map(work.drawn, np.arange(4))
     a = fed.sum(first)
     fed.mean(fed.map(work.increment, fed.broadcast(ones())))
-    same = fed.sum(fed.map(work.drawn, np.arange(4), like=first))
+    same = fed.sum(fed.map(work.drawn, np.arange(4), same_draws_as=first))
     assert torch.equal(a, same)
     assert fed.ledger["train"].samples == 4 * 3
 
@@ -1007,13 +1008,13 @@ def test_like_draws_as_then_also_in_another_phase(engine: str) -> None:
     first = fed.map(work.drawn, np.arange(4))
     a = fed.sum(first)
     with fed.phase("evaluation"):
-        assert torch.equal(a, fed.sum(fed.map(work.drawn, np.arange(4), like=first)))
+        assert torch.equal(a, fed.sum(fed.map(work.drawn, np.arange(4), same_draws_as=first)))
 
 
 def test_like_takes_a_value_made_by_map() -> None:
     fed = federation()
-    with pytest.raises(PlacementError, match="like= takes a value made by map; this one was broadcast or taken"):
-        fed.map(work.drawn, np.arange(4), like=fed.broadcast(ones()))
+    with pytest.raises(PlacementError, match="same_draws_as= takes a value made by map or iterate; this one was broadcast or taken"):
+        fed.map(work.drawn, np.arange(4), same_draws_as=fed.broadcast(ones()))
 
 
 # repetition
@@ -1021,9 +1022,9 @@ def test_like_takes_a_value_made_by_map() -> None:
 @engines
 def test_times_repeats(engine: str) -> None:
     fed = federation(engine)
-    assert fed.mean(fed.map(work.increment, fed.broadcast(ones()), times=5)).tolist() == [6.0, 6.0]
-    assert fed.mean(fed.map(work.add, fed.broadcast(ones()), 2.0, times=3)).tolist() == [7.0, 7.0]
-    assert fed.sum(fed.map(work.increment, fed.broadcast(ones(0.0)), times=np.asarray([0, 1, 2, 40]))).tolist() == [43.0, 43.0]
+    assert fed.mean(fed.iterate(work.increment, fed.broadcast(ones()), steps=5)).tolist() == [6.0, 6.0]
+    assert fed.mean(fed.iterate(work.add, fed.broadcast(ones()), 2.0, steps=3)).tolist() == [7.0, 7.0]
+    assert fed.sum(fed.iterate(work.increment, fed.broadcast(ones(0.0)), steps=np.asarray([0, 1, 2, 40]))).tolist() == [43.0, 43.0]
 
 
 @engines
@@ -1031,8 +1032,8 @@ def test_times_per_client_and_c_times(engine: str) -> None:
     fed = federation(engine)
     times = np.asarray([1, 3, 3, 2])
     # each repetition adds the number of repetitions
-    assert fed.sum(fed.map(work.times, fed.broadcast(ones(0.0)), times=times)).tolist() == [float((times**2).sum())] * 2
-    fed.sum(fed.map(work.descend, fed.broadcast(ones()), 0.1, times=times))
+    assert fed.sum(fed.iterate(work.times, fed.broadcast(ones(0.0)), steps=times)).tolist() == [float((times**2).sum())] * 2
+    fed.sum(fed.iterate(work.descend, fed.broadcast(ones()), 0.1, steps=times))
     assert fed.ledger["train"].calls["gradient"] == 9
     assert fed.ledger["train"].samples == 18
 
@@ -1049,7 +1050,7 @@ def test_repetitions_draw_anew(engine: str) -> None:
     expected = torch.zeros(2, dtype=torch.float64)
     for step in range(4):
         expected = expected - 0.1 * (expected - index[:, step].double().mean(1))
-    got = fed.sum(fed.map(work.descend, fed.broadcast(torch.zeros(1, dtype=torch.float64)), 0.1, times=4))
+    got = fed.sum(fed.iterate(work.descend, fed.broadcast(torch.zeros(1, dtype=torch.float64)), 0.1, steps=4))
     torch.testing.assert_close(got, expected.sum()[None], rtol=1e-12, atol=0)
     assert len({tuple(i) for i in index[1].tolist()}) == 4
 
@@ -1058,8 +1059,8 @@ def test_repetitions_draw_anew(engine: str) -> None:
 def test_no_repetition_passes_arguments_through(engine: str) -> None:
     fed = federation(engine)
     x = fed.broadcast(ones(3.0))
-    assert fed.mean(fed.map(work.descend, x, 0.1, times=0)).tolist() == [3.0, 3.0]
-    assert fed.mean(fed.map(work.increment, fed.map(work.level, x), times=np.zeros(4, dtype=np.int64))).tolist() == [1111 / 4] * 2
+    assert fed.mean(fed.iterate(work.descend, x, 0.1, steps=0)).tolist() == [3.0, 3.0]
+    assert fed.mean(fed.iterate(work.increment, fed.map(work.level, x), steps=np.zeros(4, dtype=np.int64))).tolist() == [1111 / 4] * 2
     account = fed.ledger["train"]
     assert account.calls["gradient"] == 0
     assert account.samples == 4  # of `level`
@@ -1068,20 +1069,20 @@ def test_no_repetition_passes_arguments_through(engine: str) -> None:
 def test_times_of_the_wrong_length_is_refused() -> None:
     fed = federation()
     with pytest.raises(PlacementError, match="times must be one number, or one for each of the 4 clients; got shape \\(3,\\)"):
-        fed.map(work.increment, fed.broadcast(ones()), times=np.asarray([1, 2, 3]))
+        fed.iterate(work.increment, fed.broadcast(ones()), steps=np.asarray([1, 2, 3]))
 
 
 def test_repeated_results_need_a_place_among_the_arguments() -> None:
     fed = federation()
     for times in (0, 2, np.asarray([1, 1, 1, 1])):
         with pytest.raises(PlacementError, match=r"Work\.both returns 2 values but takes 1: repeated, results become arguments"):
-            fed.map(work.both, fed.broadcast(ones()), times=times)
+            fed.iterate(work.both, fed.broadcast(ones()), steps=times)
 
 
 @engines
 def test_times_may_be_a_number_of_numpy(engine: str) -> None:
     fed = federation(engine)
-    assert fed.mean(fed.map(work.increment, fed.broadcast(ones()), times=np.int64(3))).tolist() == [4.0, 4.0]  # type: ignore[arg-type]
+    assert fed.mean(fed.iterate(work.increment, fed.broadcast(ones()), steps=np.int64(3))).tolist() == [4.0, 4.0]  # type: ignore[arg-type]
 
 
 @engines
@@ -1089,7 +1090,7 @@ def test_times_may_be_a_number_of_numpy(engine: str) -> None:
 def test_a_negative_number_of_repetitions_is_refused(engine: str, times: Any) -> None:
     fed = federation(engine)
     with pytest.raises(RookeryError, match=r"times|-1"):
-        fed.mean(fed.map(work.increment, fed.broadcast(ones()), times=times))
+        fed.mean(fed.iterate(work.increment, fed.broadcast(ones()), steps=times))
 
 
 def test_local_work_in_epochs() -> None:
@@ -1123,7 +1124,7 @@ def test_an_array_gives_each_client_its_number(engine: str, dtype: Any) -> None:
 @engines
 def test_an_array_repeats_with_its_client(engine: str) -> None:
     fed = federation(engine)
-    got = fed.sum(fed.map(work.add, fed.broadcast(ones(0.0)), np.asarray([1.0, 2.0, 3.0, 4.0]), times=np.asarray([1, 2, 2, 3])))
+    got = fed.sum(fed.iterate(work.add, fed.broadcast(ones(0.0)), np.asarray([1.0, 2.0, 3.0, 4.0]), steps=np.asarray([1, 2, 2, 3])))
     assert got.tolist() == [1 + 4 + 6 + 12.0] * 2
 
 

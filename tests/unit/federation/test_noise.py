@@ -15,8 +15,8 @@ from rookery import Data, FedAvg, Federation, Minimization, Program
 from rookery.engines import Wire
 from rookery.errors import AlgorithmError
 from rookery.federation import rng
-from rookery.federation.client import Client
 from rookery.federation.noise import Noise
+from rookery.federation.oracles import Client
 from rookery.training.checkpoint import load, save
 
 ENGINES = ("loop", "vectorised", "wire", "auto")
@@ -74,7 +74,8 @@ def run(engine: Any, algorithm: Any, rounds: int = 3, rows: Data | None = None, 
 
 def heard(fed: Federation, times: int, like: Any = None) -> tuple[Tensor, Any]:
     """(clients, repetitions, 3, d): one call's noise, and the handle that it came with."""
-    X, each = fed.map(Listen().hear, fed.broadcast(torch.zeros(50)), fed.broadcast(torch.zeros(times, 3, 50)), times=times, like=like)
+    X, each = fed.iterate(Listen().hear, (fed.broadcast(torch.zeros(50)), fed.broadcast(torch.zeros(times, 3, 50))), steps=times,
+                          same_draws_as=like)
     out = []
     for k in range(fed.population):
         other, each = fed.map(Keep().one, each, np.eye(fed.population)[k])

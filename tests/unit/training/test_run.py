@@ -29,7 +29,7 @@ def federation(**options: Any) -> Federation:
 
 
 def distance(state: Any) -> dict[str, float]:
-    return {"distance": float((state.x - K.x).norm())}
+    return {"distance": float((state.x - K.x_star).norm())}
 
 
 def test_history_has_every_metric_with_its_axes() -> None:
