@@ -39,22 +39,22 @@ class Study:
         self.store, self.jobs, self.all = store, jobs, dict[str, float]()
         self.lrs, self.seeds, self.choices = ((0.05,), (TUNING,), 1) if small else ((*LRS, WIDER), (0, 1, 2), 2)
 
-    def __call__(self, todo: list[Trial]) -> Done:
+    def __call__(self, todo: list[Trial]) -> Results:
         done = study(work, todo, self.store, self.jobs, announce)
         self.all.update({str(t): r["seconds"] for t, r in done})
         return done
 
-    def grid(self, some: list[Trial]) -> Done:
+    def grid(self, some: list[Trial]) -> Results:
         return self([{**s, "choice": choice, "lr": lr, "seed": TUNING} for s in some for choice in CHOICES[s["method"]][: self.choices]
                      for lr in self.lrs])
 
-    def finals(self, grid: Done, by: str) -> Done:
+    def finals(self, grid: Results, by: str) -> Results:
         """All seeds of each setting with the step size and the choice that were best on the grid."""
         chosen = best(grid, ("data", "method", "steps", "local_steps", "alpha"), by)
         return self([{**s, "seed": seed} for s in chosen.values() for seed in self.seeds])
 
 
-def fashion(data: str, s: Study, steps: int, local: Sequence[int], rounds: int) -> dict[str, Done]:
+def fashion(data: str, s: Study, steps: int, local: Sequence[int], rounds: int) -> dict[str, Results]:
     """As published, settings are chosen by the training accuracy; fairly, by the classes' mean accuracy on the sites' held-out rows."""
     grid = s.grid([settings(data, method, steps) for method in CHOICES])
     its = [d for d in grid if d[0]["method"] in ("FedDRO", "FastDRO", "PDSGD", "MBSGD") and d[0]["lr"] != WIDER]
@@ -69,14 +69,14 @@ def fashion(data: str, s: Study, steps: int, local: Sequence[int], rounds: int) 
     return compared
 
 
-def photographs(tuned: Done, minutes: float) -> list[Trial]:
+def photographs(tuned: Results, minutes: float) -> list[Trial]:
     """CIFAR-10 in equal minutes: the paper's largest step size for all, and the λ or dual step that each method chose on Fashion-MNIST."""
     choice = {t["method"]: t["choice"] for t, _ in tuned}
     return [{**settings("cifar10", method, 0), "choice": choice[method], "lr": LRS[-1], "minutes": minutes, "seed": 0}
             for method in CHOICES]
 
 
-def report(compared: dict[str, Done]) -> str:
+def report(compared: dict[str, Results]) -> str:
     lines = []
     for name, done in compared.items():
         lines += [f"\n{name}, %", "| method | λ or dual lr | lr | I | MB | rows | train | test | common | rare | worst class |",
@@ -90,7 +90,7 @@ def report(compared: dict[str, Done]) -> str:
     return "\n".join(lines)
 
 
-def plot(compared: dict[str, Done], where: Path) -> None:
+def plot(compared: dict[str, Results], where: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")

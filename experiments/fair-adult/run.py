@@ -62,14 +62,14 @@ def momentum(data: str, steps: int, betas: tuple[float, ...]) -> list[Trial]:
     return [{**setting("FedDRO", 10.0, 1, steps, 16, 0.75, data, "sex"), "beta": beta} for beta in betas]
 
 
-def tuned(settings: list[Trial], lrs: tuple[float, ...], seeds: range, store: Path, jobs: int) -> Done:
+def tuned(settings: list[Trial], lrs: tuple[float, ...], seeds: range, store: Path, jobs: int) -> Results:
     """Every setting with the step size that is best on the validation rows of another seed, then all seeds."""
     grid = study(work, [{**s, "lr": lr, "seed": TUNING} for s in settings for lr in lrs], store, jobs, announce)
     chosen = best(grid, list(settings[0]), "validation value", larger=False)
     return study(work, [{**s, "seed": seed} for s in chosen.values() for seed in seeds], store, jobs, announce)
 
 
-def report(tables_of: dict[str, Done]) -> str:
+def report(tables_of: dict[str, Results]) -> str:
     lines = []
     for name, done in tables_of.items():
         lines += [f"\n{name}", "| method | ρ | I | lr | exchanges of x | MB | rows | train acc. | train gap | test acc. | test gap |",
@@ -84,7 +84,7 @@ def report(tables_of: dict[str, Done]) -> str:
     return "\n".join(lines)
 
 
-def curves(done: Done, axes: Any, across: str, metric: str) -> None:
+def curves(done: Results, axes: Any, across: str, metric: str) -> None:
     for number, ((method, i), found) in enumerate(groups(done, "method", "local_steps").items()):
         x = [point[across] for point in found[0]["curve"]]
         y = 100 * np.array([[point[metric] for point in r["curve"]] for r in found])
@@ -95,7 +95,7 @@ def curves(done: Done, axes: Any, across: str, metric: str) -> None:
     axes.grid(alpha=0.3)
 
 
-def plot(tables_of: dict[str, Done], where: Path) -> None:
+def plot(tables_of: dict[str, Results], where: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -160,7 +160,7 @@ def main() -> None:
     where, store = (args.out, args.out / "quick.jsonl") if small else (HERE, args.out / "trials.jsonl")
     seeds, rhos, local = (range(TUNING, TUNING + 1), (3.0,), (1,)) if small else (range(5), RHOS, LOCAL)
 
-    def of(settings: list[Trial], seeds: range = seeds, lrs: tuple[float, ...] = FAIR) -> Done:
+    def of(settings: list[Trial], seeds: range = seeds, lrs: tuple[float, ...] = FAIR) -> Results:
         return tuned(settings, (0.3,) if small else lrs, seeds, store, args.jobs)
 
     tables_of = {"as published": of(published(data, *((16, 1) if small else (128, 32))), lrs=PUBLISHED),

@@ -84,7 +84,7 @@ def first(x: Sequence[float], means: np.ndarray, level: float) -> float:
     return float(np.exp(np.interp(-np.log(level), -np.log(means[i - 1 : i + 1]), np.log(np.asarray(x[i - 1 : i + 1])))))
 
 
-def tuned(done: Done, levels: Sequence[float] = LEVELS) -> list[tuple[float, Trial]]:
+def tuned(done: Results, levels: Sequence[float] = LEVELS) -> list[tuple[float, Trial]]:
     """For each kind, method and level the setting with the fewest samples, to be run again on another seed, a little longer."""
     chosen = []
     for kind, method in sorted({(t["kind"], t["method"]) for t, _ in done}):

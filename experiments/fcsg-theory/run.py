@@ -26,7 +26,7 @@ def row(method: str, setting: dict[str, Any], metric: str, mean: float | None, s
     return {"method": method, "setting": setting, "metric": metric, "mean": mean, "std": std, "seeds": seeds, "paper": paper}
 
 
-def of_speedup(done: Done) -> tuple[list[dict[str, Any]], list[str]]:
+def of_speedup(done: Results) -> tuple[list[dict[str, Any]], list[str]]:
     rows, lines = [], ["\niterations at a client until the mean of ‖∇F‖² is at a level",
                        "| regime | level | method | K: iterations | slope over K | slope of ‖∇F‖² over K·T | theory |",
                        "|---|---|---|---|---|---|---|"]
@@ -67,7 +67,7 @@ def of_rate(table: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str
     return rows, lines
 
 
-def plot(done: Done, table: list[dict[str, Any]], path: Path) -> None:
+def plot(done: Results, table: list[dict[str, Any]], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")

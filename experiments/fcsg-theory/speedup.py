@@ -78,7 +78,7 @@ def todo(clients: Sequence[int] = CLIENTS, lengths: Sequence[int] = (4096, 8192,
             *(t for k in several for t in trials(regime=("drift",), clients=(k,), length=[k * 2**i for i in range(8, 13)], **same))]
 
 
-def table(done: Done, regime: str, method: str) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+def table(done: Results, regime: str, method: str) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """For each number of clients the iterations, and the values of all replicas (lengths × replicas), of runs that are not lost."""
     found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for clients in sorted({t["clients"] for t, _ in done if t["regime"] == regime}):

@@ -68,7 +68,7 @@ def resampled(fit: Callable[[list[np.ndarray]], float], values: list[np.ndarray]
     return fit(values), float(np.std(again, ddof=1)) if len(again) > 1 else math.nan
 
 
-def by_clients(done: Done, level: float) -> tuple[dict[int, float], tuple[float, float], tuple[float, float]]:
+def by_clients(done: Results, level: float) -> tuple[dict[int, float], tuple[float, float], tuple[float, float]]:
     """Steps to the level for each K; their slope over K; the slope of the mean over K·T, all runs together."""
     values = [np.array(r["values"]) for _, r in done]
     of = [(t["clients"], r["steps"]) for t, r in done]
@@ -90,7 +90,7 @@ def by_clients(done: Done, level: float) -> tuple[dict[int, float], tuple[float,
     return times(values), resampled(over_clients, values), resampled(order, values)
 
 
-def exponents(done: Done) -> dict[str, tuple[float, float]]:
+def exponents(done: Results) -> dict[str, tuple[float, float]]:
     """Of what a client sends, over the mean of ‖∇Φ‖² that was reached."""
     values = [np.array(r["values"]) for _, r in done]
     return {name: resampled(lambda some, name=name: slope([float(v.mean()) for v in some], [r[name] for _, r in done]), values)
@@ -106,7 +106,7 @@ def spread(values: list[float]) -> tuple[float, float]:
     return float(np.mean(values)), float(np.std(values, ddof=1))
 
 
-def report(regimes: dict[str, Done], laws: dict[int, Done]) -> tuple[list[dict[str, Any]], list[str]]:
+def report(regimes: dict[str, Results], laws: dict[int, Results]) -> tuple[list[dict[str, Any]], list[str]]:
     rows, lines = [], ["| regime | method | level | K: steps at a client | slope over K | slope of ‖∇Φ‖² over K·T |",
                        "|---|---|---|---|---|---|"]
     for regime, done in regimes.items():
@@ -132,7 +132,7 @@ def report(regimes: dict[str, Done], laws: dict[int, Done]) -> tuple[list[dict[s
     return rows, lines
 
 
-def plot(regimes: dict[str, Done], laws: dict[int, Done], path: Path) -> None:
+def plot(regimes: dict[str, Results], laws: dict[int, Results], path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")

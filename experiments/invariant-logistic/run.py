@@ -86,21 +86,21 @@ def grid(rounds: int, noises: tuple[float, ...], inner: tuple[int, ...], pairs: 
             *(t for lr, beta in pairs for t in trials(method=("FCSG-M", "Acc-FCSG-M"), lr=(lr,), beta=(beta,), **same))]
 
 
-def chosen(tuned: Done, lrs: tuple[float, ...]) -> list[Trial]:
+def chosen(tuned: Results, lrs: tuple[float, ...]) -> list[Trial]:
     """The best setting of each method in each panel, by accuracy on the tuning seeds."""
     return list(best([(t, r) for t, r in tuned if t["lr"] in lrs], ("method", "noise", "inner"), "accuracy").values())
 
 
-def label(done: Done, **entries: Any) -> Done:
+def label(done: Results, **entries: Any) -> Results:
     return [({**trial, **entries}, result) for trial, result in done]
 
 
-def by_seed(done: Done, metric: str, **entries: Any) -> list[float]:
+def by_seed(done: Results, metric: str, **entries: Any) -> list[float]:
     """One metric of one method in one panel, in the order of the seeds."""
     return [result[metric] for trial, result in done if all(trial[name] == value for name, value in entries.items())]
 
 
-def report(done: Done) -> str:
+def report(done: Results) -> str:
     """The tables, and the paper's four statements beside what was measured."""
     noises, inner = (sorted({trial[name] for trial, _ in done}) for name in ("noise", "inner"))
     lines = []
@@ -139,7 +139,7 @@ def report(done: Done) -> str:
     return "\n".join(lines)
 
 
-def plot(done: Done, path: Path) -> None:
+def plot(done: Results, path: Path) -> None:
     """Nine panels: accuracy over exchanges, mean and range over the seeds, at the published settings."""
     import matplotlib
 

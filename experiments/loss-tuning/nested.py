@@ -107,7 +107,7 @@ def method(trial: Trial, net: Model, taus: tuple[int, ...]) -> tuple[Any, Any, t
     problem, x, y = bilevel(trial["task"], net)
     if name == "stocBiO, one site":
         return problem, StocBiO(task.outer * lr, lr, task.N, task.smoothness, 2 * task.batch, inner_steps=steps), (x, y), rounds
-    return problem, NESTED[name](task.outer * lr, lr * tau, task.T, taus, task.N, task.smoothness, "deterministic", 2 * task.batch,
+    return problem, NESTED[name](task.outer * lr, lr * tau, task.T, taus, task.N, task.smoothness, "neumann", 2 * task.batch,
                                  outer_steps=1, full_anchors=True), (x, y), rounds
 
 
@@ -146,7 +146,7 @@ def work(trial: Trial) -> Result:
     return {**last, "diverged": float(diverged), "curve": curve, "rounds": rounds, "seconds": time.process_time() - begun}
 
 
-def report(compared: dict[str, Done]) -> str:
+def report(compared: dict[str, Results]) -> str:
     """Beside the end of each run, the mean of the classes after as many outer rounds as FedNest makes."""
     lines = []
     for name, done in compared.items():
@@ -167,7 +167,7 @@ def report(compared: dict[str, Done]) -> str:
     return "\n".join(lines)
 
 
-def plot(compared: dict[str, Done], path: Path) -> None:
+def plot(compared: dict[str, Results], path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -223,12 +223,12 @@ def main(task: str, here: Path, about: str, lrs: Sequence[float] = LRS) -> None:
                 for seed in seeds for split in SPLITS for way in METHODS for lr in lrs
                 if task == "loss-tuning" or "weights" not in way]  # where classes are alike, weights change nothing
 
-    def made(todo: list[Trial]) -> Done:
+    def made(todo: list[Trial]) -> Results:
         done = study(work, todo, args.out / ("quick.jsonl" if small else "trials.jsonl"), args.jobs, announce)
         spent.update({str(t): r["seconds"] for t, r in done})
         return done
 
-    def write(compared: dict[str, Done]) -> None:
+    def write(compared: dict[str, Results]) -> None:
         print(report(compared), flush=True)
         plot(compared, where / "accuracy.png")
         table = [row | {"setting": {"table": name, **row["setting"]}} for name, done in compared.items()

@@ -67,7 +67,7 @@ PAPER_SAYS = {"x": "tail of ‖x − x*‖²", "y": "tail of ‖y − y*‖²", 
               "rounds to 1e-20": "rounds until ‖x − x*‖² ≤ 1e-20", "exchanges": "exchanges a round"}
 
 
-def table(done: Done) -> tuple[list[dict[str, Any]], list[str]]:
+def table(done: Results) -> tuple[list[dict[str, Any]], list[str]]:
     lines = ["| clients | λ | s | method | ‖x − x*‖² | ‖y − y*‖² | ‖y − y*(x)‖² | rounds to 1e-20 | exchanges a round |",
              "|---|---|---|---|---|---|---|---|---|"]
     rows = []
@@ -86,7 +86,7 @@ def table(done: Done) -> tuple[list[dict[str, Any]], list[str]]:
     return rows, lines
 
 
-def plot(done: Done, path: Path) -> None:
+def plot(done: Results, path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")

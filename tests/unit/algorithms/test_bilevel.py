@@ -123,7 +123,7 @@ def test_fednest_sgd(series: str) -> None:
 @pytest.mark.parametrize(("kind", "name"), [(FedNestSGD, "fednest_sgd"), (LFedNest, "lfednest")])
 def test_local_steps_on_x_may_be_others_than_on_y(kind: Any, name: str) -> None:
     problem, data, o = curved()
-    states = run(kind(ALPHA, BETA, 2, TAU, 4, ELL, "deterministic", outer_steps=(1, 2, 5, 1)), Federation(problem, data))
+    states = run(kind(ALPHA, BETA, 2, TAU, 4, ELL, "neumann", outer_steps=(1, 2, 5, 1)), Federation(problem, data))
 
     def twin(outer: tuple[int, ...]) -> list[Any]:
         return getattr(twins, name)(**o, x0=X0, y0=Y0, alpha=ALPHA, beta=BETA, tau=TAU, T=2, N=4, ell=ELL, rounds=ROUNDS, outer=outer)
@@ -135,7 +135,7 @@ def test_local_steps_on_x_may_be_others_than_on_y(kind: Any, name: str) -> None:
 def test_full_takes_all_rows_for_what_is_averaged_before_local_steps(kind: Any, beta: float) -> None:
     """With one local step g_i(y_i) − g_i(y) vanishes and q alone moves y, p and h alone x; LFedNest's y has no q, and rests here."""
     problem, data, _ = curved()
-    few, full, all_rows = (run(kind(ALPHA, beta, 2, 1, 4, ELL, "deterministic", **options), Federation(problem, data, engine="loop"))
+    few, full, all_rows = (run(kind(ALPHA, beta, 2, 1, 4, ELL, "neumann", **options), Federation(problem, data, engine="loop"))
                            for options in ({"batch": 2}, {"batch": 2, "full": True}, {}))
     same(full, [(s.x.numpy(), s.y.numpy()) for s in all_rows])
     different(few, [(s.x.numpy(), s.y.numpy()) for s in all_rows])
@@ -293,7 +293,7 @@ def test_lfednest_settles_beside_the_solution_where_its_closed_form_says() -> No
     """Own inverse Hessians are not the inverse of the mean Hessian: LFedNest's limit is another point than FedNest's."""
     k, own = known.bilevel(sizes=(4,) * 4), nested.own_hypergradients((4,) * 4, terms=8, smoothness=2.0)
     assert (own.x - k.x_star).norm() > 0.05
-    local, whole = LFedNest(0.5, 0.5, 3, 1, 8, 2.0, "deterministic"), FedNest(0.5, 0.5, 3, 1, 2, inverse_solver="cg")
+    local, whole = LFedNest(0.5, 0.5, 3, 1, 8, 2.0, "neumann"), FedNest(0.5, 0.5, 3, 1, 2, inverse_solver="cg")
     for algorithm, goal in ((local, own.x), (whole, k.x_star)):
         fed = Federation(k.problem, k.data, engine="loop")
         state = algorithm.init(fed, k.x0, k.y0)
@@ -306,8 +306,8 @@ def test_lfednest_settles_beside_the_solution_where_its_closed_form_says() -> No
 
 
 @pytest.mark.parametrize(("kind", "series", "exchanges"), [
-    (FedNest, "deterministic", lambda T, N: 2 * T + N + 3), (FedNestSGD, "deterministic", lambda T, N: T + N + 3),
-    (LFedNest, "deterministic", lambda T, N: T + 1), (LFedNest, "random", lambda T, N: T + 1)])
+    (FedNest, "neumann", lambda T, N: 2 * T + N + 3), (FedNestSGD, "neumann", lambda T, N: T + N + 3),
+    (LFedNest, "neumann", lambda T, N: T + 1), (LFedNest, "random neumann", lambda T, N: T + 1)])
 def test_exchanges_of_an_outer_round(kind: Any, series: str, exchanges: Any) -> None:
     k = known.bilevel()
     for T, N in ((1, 3), (4, 6)):
@@ -366,7 +366,7 @@ def test_local_steps_by_client_are_checked(steps: Any) -> None:
 @pytest.mark.parametrize("engine", ["loop", "vectorised", "wire"])
 def test_local_steps_by_client_on_every_engine(engine: str) -> None:
     problem, data, o = curved()
-    states = run(FedNestSGD(ALPHA, BETA, 1, TAU, 2, ELL, "deterministic"), Federation(problem, data, engine=engine), 3)
+    states = run(FedNestSGD(ALPHA, BETA, 1, TAU, 2, ELL, "neumann"), Federation(problem, data, engine=engine), 3)
     same(states, twins.fednest_sgd(**o, x0=X0, y0=Y0, alpha=ALPHA, beta=BETA, tau=TAU, T=1, N=2, ell=ELL, rounds=3))
 
 
@@ -474,7 +474,7 @@ def test_smoothness_of_a_problem_without_an_inner_hessian_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("make", "text"), [
-    (lambda: FedNest(0.1, series="cg"), 'series is "random", "deterministic" or "conjugate"; got \'cg\''),
+    (lambda: FedNest(0.1, inverse_solver="conjugate"), 'inverse_solver is "random neumann", "neumann" or "cg"; got \'conjugate\''),
     (lambda: LFedNest(0.1, inverse_solver="cg"), "LFedNest sums a Neumann series at each client"),
     (lambda: FedBiOAcc(0.1, decay=9.0), "decay·α_1² must be at most 1"),
     (lambda: SimFBO(0.1, radius=0.0), "radius must be positive"),

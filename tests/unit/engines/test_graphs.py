@@ -133,7 +133,7 @@ def test_rows_kept_apart_give_what_masks_give(method: Any, name: str, engine: st
         problem, x, y = nested(name, sampling=Stratified("validation", 2))
         masked = replace(problem, sampling=Stratified("validation", 2))
         fed = Federation(problem if apart else masked, rows(), seed=4, engine=engine)
-        algorithm = method(0.3, 0.2, 2, 2, 2, 5.0, "deterministic", 5)
+        algorithm = method(0.3, 0.2, 2, 2, 2, 5.0, "neumann", 5)
         state = algorithm.round(fed, algorithm.init(fed, x, y))
         ends.append((state.x, state.y, fed.ledger["train"].samples))
     torch.testing.assert_close(ends[0], ends[1])
@@ -145,11 +145,11 @@ def test_each_loss_runs_the_model_on_the_rows_of_its_kind_only() -> None:
     fed = Federation(problem, rows(), engine="loop")
     seen: list[int] = []
     fed.problem.model.net.register_forward_hook(lambda module, inputs, output: seen.append(len(inputs[0])))  # type: ignore[union-attr]
-    algorithm = FedNest(0.3, 0.2, 1, 1, 1, 5.0, "deterministic", 5)
+    algorithm = FedNest(0.3, 0.2, 1, 1, 1, 5.0, "neumann", 5)
     algorithm.round(fed, algorithm.init(fed, x, y))
     # the first use of a hand-written oracle is compared with automatic differentiation, of the whole f and g all the same
     assert set(seen) == {2, 3}
-    full = FedNest(0.3, 0.2, 1, 1, 1, 5.0, "deterministic", None)
+    full = FedNest(0.3, 0.2, 1, 1, 1, 5.0, "neumann", None)
     seen.clear()
     full.round(fed, full.init(fed, x, y))
     assert set(seen) == set(fed.data.sizes.tolist())

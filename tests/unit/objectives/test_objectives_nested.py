@@ -283,7 +283,7 @@ def test_every_engine_runs_the_objective(name: str) -> None:
         problem = loss_tuning(linear(), CLASSES, ridge=0.2, sampling=half) if name == "loss_tuning" else replace(old.problem, sampling=half)
         fed = Federation(problem, data, engine=engine, seed=3)
         fed.prepare(x)
-        algorithm = FedNest(0.1, 0.1, 1, 2, 2, 5.0, "deterministic", 4)
+        algorithm = FedNest(0.1, 0.1, 1, 2, 2, 5.0, "neumann", 4)
         ends.append(algorithm.round(fed, algorithm.init(fed, x, y)).x)
     torch.testing.assert_close(ends[0], ends[1])
     assert (ends[0] - x).abs().max() > 1e-4
