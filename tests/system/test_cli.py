@@ -67,7 +67,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "unknown partition": (changed(sites={"how": "dirichelet"}), r"sites.how is one of .*did you mean 'dirichlet'"),
     "unknown model": (changed(model={"name": "resnet18"}), r"model.name is one of .*did you mean 'resnet20'"),
     "odd hidden layers": (changed(model={"hidden": [8, "x"]}), r"model.hidden must be a whole number"),
-    "unknown objective": (changed(objective={"name": "kldro"}), r"objective.name is one of .*did you mean 'kl_dro'"),
+    "unknown objective": (changed(objective={"name": "kldro"}), r"objective.name is one of .*module:name; did you mean 'kl_dro'"),
     "unknown data": (changed(data={"name": "digit"}), r"no data set 'digit'; did you mean 'digits'"),
     "more sites than rows": (changed(sites={"number": 5000}), r"5000 sites"),
     "zero sites": (changed(sites={"number": 0}), r"at least one site"),
@@ -94,7 +94,28 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "positive share out of range": (changed(data={"positive": [1], "positive_share": 0.9}), r"can only be dropped"),
     "sites by a column that is not there": (changed(sites={"how": "column", "column": "ward"}), r"sites.column is 'ward'"),
     "AP of ten classes": (changed(objective={"name": "ap_surrogate"}), r"needs two classes, there are 10.*positive"),
-    "groups that are not there": (changed(objective={"name": "group_dro", "groups": "sex"}), r"objective.groups is 'sex'"),
+    "groups that are not there": (changed(objective={"name": "group_dro", "field": "sex"}), r"objective.field is 'sex', .*keep = "),
+    "groups by name": (changed(objective={"name": "group_dro", "groups": "sex"}), r"no entry 'groups': .* write field = 'sex'"),
+    "fairness without a column": (changed(data={"name": "breast-cancer"}, objective={"name": "fair"}), r"\[objective\] needs field"),
+    "no such reduction": (changed(objective={"name": "kl_dro", "reduce": "bilevl"}), r"objective.reduce must be \"bilevel\" or"),
+    "a reduction of another kind": (changed(objective={"reduce": "compositional"}), r"is for conditional objectives, .*: leave it out"),
+    "bilevel without an inner problem": (changed(data={"name": "breast-cancer"}, objective={"name": "ap_surrogate", "reduce": "bilevel"}),
+                                         r"Conditional does not embed in Bilevel"),
+    "no share of validation rows": (changed(objective={"name": "loss_tuning", "validation_share": 1.5}), r"between 0 and 1; got 1.5"),
+    "a batch of one with two kinds of rows": (changed(objective={"name": "loss_tuning"}, algorithm={"name": "FedNest", "batch": 1}),
+                                              r"at least 2; algorithm.batch is 1"),
+    "features of a net of one layer": (changed(objective={"name": "hyper_representation"}, algorithm={"name": "FedNest"}),
+                                       r"this net has one layer: write \[model\] name = \"mlp\""),
+    "a model where there is none to choose": (changed(data={"name": "breast-cancer"}, objective={"name": "robust_regression"}),
+                                              r"robust_regression has a function of its own.*leave the section \[model\] out"),
+    "numbers of pictures": (changed(data={"positive": [1]}, objective={"name": "robust_regression"}), r"these have the shape \(1, 8, 8\)"),
+    "unknown sampler": (changed(objective={"sampling": "Shufled"}), r"objective.sampling is one of .*did you mean 'Shuffled'"),
+    "a sampler without its numbers": (changed(objective={"sampling": {"name": "Stratified", "label": "labels"}}),
+                                      r"\[objective.sampling\] needs positives"),
+    "a sampler of another form": (changed(objective={"sampling": 3}), r"objective.sampling is a sampler's name, or a table"),
+    "a sampler that a bilevel objective cannot draw with": (
+        changed(objective={"name": "loss_tuning", "sampling": "Shuffled"}, algorithm={"name": "FedNest"}), r"draws its kinds of rows apart"),
+    "one machine with many sites": (changed(objective={"name": "kl_dro"}, algorithm={"name": "SCGD"}), r"SCGD runs on one machine"),
     "unknown output": (changed(run={"output": "mean"}), r"run.output is one of last, uniform"),
     "share of everything": (changed(data={"validation": 1.0}), r"share|validation"),
 }
@@ -105,7 +126,7 @@ def test_a_mistake_is_answered_by_a_sentence(label: str) -> None:
     tree, words = MISTAKES[label]
     tree = {k: v for k, v in {**GOOD, **tree}.items() if v is not None}
     with pytest.raises(RookeryError, match=words) as caught:
-        build(parse(tree)).start()
+        build(parse(tree)).initial_state()
     assert str(caught.value).count("\n") == 0
 
 
@@ -218,14 +239,14 @@ def test_a_run_on_a_table_of_ones_own(source: str, tmp_path: Path) -> None:
         state = job.description.algorithm.round(job.fed, state)
     assert job.scores(state)["test accuracy"] > job.scores(job.initial_state())["test accuracy"] - 1e-9
     assert job.scores(state)["test accuracy"] > 0.7
-    assert sum(row["rows"] + row["validation rows"] for row in job.sites(state.x)) + len(job.test) == (200 if source != "images" else 40)
+    assert sum(row["rows"] + row["validation rows"] for row in job.sites(job.parameters(state))) + len(job.test) == (200 if source != "images" else 40)
 
 
 @pytest.mark.parametrize(("objective", "algorithm"), [
     ({"name": "balanced_cross_entropy"}, "FedAvg"), ({"name": "kl_dro"}, "FedDRO"), ({"name": "chi2_dro"}, "FedDRO"),
     ({"name": "chi2_dro", "form": "dual"}, "FedAvg"), ({"name": "cvar"}, "FedAvg"), ({"name": "constrained_dro"}, "FedDRO"),
-    ({"name": "mean_variance"}, "FedDRO"), ({"name": "group_dro"}, "FedDRO"), ({"name": "fair", "groups": "sex"}, "FedDRO"),
-    ({"name": "ap_surrogate", "enrich": 4}, "FCSG-M")], ids=lambda v: "-".join(v.values()) if isinstance(v, dict) and len(v) == 1 else None)
+    ({"name": "mean_variance"}, "FedDRO"), ({"name": "group_dro"}, "FedDRO"), ({"name": "fair", "field": "sex"}, "FedDRO"),
+    ({"name": "ap_surrogate", "sampling": {"name": "Positives", "enrich": 4}}, "FCSG-M")], ids=lambda v: "-".join(v.values()) if isinstance(v, dict) and len(v) == 1 else None)
 def test_every_objective_runs_from_its_name(objective: dict[str, Any], algorithm: str, tmp_path: Path) -> None:
     r = np.random.default_rng(0)
     age, sex = r.normal(60, 9, 300), r.choice(["f", "m"], 300)

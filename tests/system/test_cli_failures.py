@@ -97,7 +97,7 @@ def test_what_counts_as_exploded(value: float, ends: str) -> None:
     assert run(algorithm, fed, algorithm.init(fed, K.x0), 1, lambda s: {"loss": next(large)}, 1, loss="loss").reason == "rounds"
     job = build(parse(GOOD))
     with pytest.raises(Diverged, match=r"outputs for 2 of 2 validation rows are not finite"):
-        job._score(job.x0 * math.inf, {name: field[:2] for name, field in job.held.fields.items()}, "validation")
+        job._score(job.given.vector * math.inf, {name: field[:2] for name, field in job.held.fields.items()}, "validation")
 
 
 def test_a_diverged_setting_never_wins_and_a_diverged_seed_is_told(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ INTERRUPTED, DIVERGED, WRONG = 130, 3, 2  # exit codes
 def main() -> None:
     """Errors on purpose become one sentence; anything else is a fault and shows its trace."""
     try:
-        from .commands import app, complain
+        from . import commands, show  # noqa: F401 (they add themselves to the application)
+        from .console import app, complain
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("typer", "click", "rich"):
             raise
@@ -26,6 +27,3 @@ def main() -> None:
         complain(f"rookery: {error}")
         sys.exit(WRONG)
 
-
-if __name__ == "__main__":
-    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import math
@@ -16,9 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.metrics import average_precision_score, roc_auc_score
-from torch import Tensor
-from torch.nn import functional as F
+from torch import Tensor, nn
 
 from .._version import __version__
 from ..data import Data
@@ -27,71 +26,99 @@ from ..data.split import hold_out
 from ..engines import Wire
 from ..errors import CheckpointError, ConfigError, Diverged, NonFinite, WriteError
 from ..federation.federation import Federation
-from ..objectives.dro import Exponential, dro_report
+from ..federation.oracles import Client
+from ..federation.program import Program
+from ..objectives.declare import Given, with_site
 from ..problems.base import Problem
+from ..problems.kinds import Bilevel
 from ..problems.model import Model
 from ..training import checkpoint
 from ..training.files import append, held, write_whole
 from ..training.keeper import CHECKPOINT, refuse_taken
 from ..training.loop import COUNTS, Callback, Metrics, Run, run
+from .choices import ModelSection
 from .description import Description, describe
 from .forecast import Forecast, forecast
+from .scores import PLAIN, RANKING, row_scores
 from .trials import invocation, machine
 
 
 @dataclass(frozen=True)
+class _InnerValue(Program):
+    """The client function that says what a composition's inner value is at the start, for its bilevel form."""
+
+    def at(self, c: Client, x: Tensor) -> Tensor:
+        assert isinstance(c.problem, Bilevel)
+        # ∇y ½‖y − g(x)‖² at y = 0, of whatever length g has
+        return -c.evaluate(c.problem.oracle("g_y"), x, x.new_zeros(()), c.draw())
+
+
+@dataclass(frozen=True)
 class Job:
-    """A run to be made: the federation, the model with its starting point, and the rows to score on."""
+    """A run to be made: the federation, what the objective is given, and the rows to score on."""
 
     description: Description
     fed: Federation[Problem]
-    model: Model
-    x0: Tensor
+    given: Given
     held: Data  # the sites' validation rows
     test: Table
 
+    @property
+    def model(self) -> Model:
+        return self.given.model
+
     def initial_state(self) -> Any:
         """The algorithm's first state, after the sites have agreed on what the problem needs."""
-        size = self.model.size
-        x = torch.cat([self.description.warm_up.from_there(self.fed, self.model, self.x0[:size]), self.x0[size:]])
-        self.fed.prepare(x)
-        return self.description.algorithm.init(self.fed, x)
+        vector = self.description.warm_up.from_there(self.fed, self.model, self.given.vector)
+        return self.description.algorithm.init(self.fed, *self.start(self.fed, vector))
+
+    def start(self, fed: Federation[Problem], vector: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Where the algorithm's variables start, from a vector of the model's parameters; the sites agree on the problem's constants."""
+        given = self.given if vector is None else replace(self.given, vector=vector)
+        x, y = self.description.objective.start(given)
+        fed.prepare(x)
+        if y is None and isinstance(fed.problem, Bilevel) and fed.problem.inverse == "identity":
+            with fed.phase("setup"):
+                y = fed.mean(fed.map(_InnerValue().at, fed.broadcast(x)))
+        second = {"y", "p"} & inspect.signature(self.description.algorithm.init).parameters.keys()
+        return (x, y) if second and y is not None else (x,)
 
     def forecast(self) -> Forecast | None:
         """What training will send, the warm-up with it, which sends the model down and up once a round."""
         before, fed = self.description.warm_up.rounds, self.fed
-        found = forecast(self.description.algorithm, fed, self.x0, rounds=self.description.run.rounds - before)
-        sent = before * (fed.clients_per_round or fed.population) * self.x0[: self.model.size].nbytes
+        found = forecast(self.description.algorithm, fed, self.start, rounds=self.description.run.rounds - before)
+        sent = before * (fed.clients_per_round or fed.population) * self.given.vector.nbytes
         return found and replace(found, exchanges=found.exchanges + before, up=found.up + sent, down=found.down + sent)
 
     def scores(self, state: Any) -> Metrics:
-        """Scores on the sites' validation rows and on the test rows."""
-        found = self._both(state.x)
-        if isinstance(self.fed.problem, Exponential):
-            found |= dro_report(self.fed, state.x, getattr(state, "y", None))
+        """Scores on the sites' validation rows and on the test rows, and what the objective reports of the federation."""
+        objective, found = self.description.objective, self._both(self.parameters(state))
+        if objective.declared.report is not None and objective.reduce is None:
+            found |= objective.declared.report(self.fed, state.x, getattr(state, "y", None))
         return found
 
     @property
     def metrics(self) -> list[str]:
         """What an evaluation tells of a part of the rows; AUC and AP only where it has rows of both classes."""
-        ranking = ["AUC", "AP"] if len(self.test.classes) == 2 else []
-        return ["loss", "accuracy", "worst class", *ranking, *self.description.objective.metrics]
+        return [*PLAIN, *(RANKING if len(self.test.classes) == 2 else ()), *self.description.objective.declared.metrics]
 
-    def _both(self, x: Tensor) -> Metrics:
+    def parameters(self, state: Any) -> Tensor:
+        """The model's parameters in a state."""
+        return self.description.objective.declared.trained_parameters(state.x, getattr(state, "y", None), self.model.size)
+
+    def _both(self, vector: Tensor) -> Metrics:
         parts = {"validation": self.held.fields, "test": self.test.fields}
-        return {f"{part} {name}": value for part, fields in parts.items() for name, value in self._score(x, fields, part).items()}
+        return {f"{part} {name}": value for part, fields in parts.items() for name, value in self._score(vector, fields, part).items()}
 
-    def predict(self, x: Tensor, inputs: Tensor) -> Tensor:
-        output: Tensor = self.model.predict(x[: self.model.size], inputs)
-        return output
-
-    def _score(self, x: Tensor, fields: dict[str, Tensor], part: str) -> Metrics:
-        output = self.predict(x, fields["inputs"])
+    def _score(self, vector: Tensor, fields: dict[str, Tensor], part: str) -> Metrics:
+        objective, output = self.description.objective, self.model.predict(vector, fields["inputs"])
         finite = torch.isfinite(output).all(1)
         if not bool(finite.all()):
             raise Diverged(f"the model's outputs for {int((~finite).sum())} of {len(output)} {part} rows are not finite: "
                            "lower the learning rate")
-        found = _scores(output, fields["labels"]) | self.description.objective.scores(output, fields)
+        found = row_scores(output, fields["labels"])
+        if objective.declared.scores is not None:
+            found |= objective.declared.scores(output, fields, objective.entries)
         for name, value in found.items():
             if not math.isfinite(value):
                 raise Diverged(f"the {part} {name} is {value}: lower the learning rate")
@@ -103,6 +130,9 @@ class Job:
         part, before = self.description.run, self.description.warm_up.rounds
         if before > part.rounds:
             raise ConfigError(f"warm_up.rounds is {before}, but the run has {part.rounds} rounds in all: raise run.rounds")
+        objective = self.description.objective
+        if part.output == "uniform" and objective.declared.trained != "x":
+            raise ConfigError(f"run.output = \"uniform\" keeps x alone, and {objective.name} trains the model in y: write \"last\"")
         if folder is None:
             return self._train(None, resume, minutes, callbacks)
         with held(folder):
@@ -117,7 +147,7 @@ class Job:
     def _train(self, folder: Path | None, resume: bool, minutes: float | None, callbacks: Sequence[Callback]) -> Run:
         part, before = self.description.run, self.description.warm_up.rounds
         clock, minutes = time.perf_counter(), part.minutes if minutes is None else minutes
-        first = self._score(self.x0, self.held.fields, "validation")["loss"] if before else None
+        first = self._score(self.given.vector, self.held.fields, "validation")["loss"] if before else None
         try:
             state = self.initial_state()
         except NonFinite as error:
@@ -141,9 +171,10 @@ class Job:
 
     def _unbegun(self, result: Run, folder: Path | None) -> Run:
         """A run that went wrong before its first row has one of its starting point, from before the warm-up."""
-        result.state, row = SimpleNamespace(x=self.x0), dict.fromkeys(COUNTS, 0.0)
+        x, y = self.description.objective.start(self.given)
+        result.state, row = SimpleNamespace(x=x, y=y), dict.fromkeys(COUNTS, 0.0)
         with suppress(Diverged):  # of rows beyond what a float holds there is nothing to say
-            row |= self._both(self.x0)
+            row |= self._both(self.given.vector)
         result.history = [row]
         if folder is not None:
             write_whole(folder / "history.jsonl", json.dumps(row) + "\n")
@@ -151,18 +182,18 @@ class Job:
 
     def _tell(self, folder: Path, label: str, result: Run, about: dict[str, Any]) -> None:
         """Predictions of the test rows, and what there is to know about the run."""
-        x = result.state.x if result.output is None else result.output
-        logits = self.predict(x, self.test.fields["inputs"]).double().numpy()
+        vector = self.parameters(result.state if result.output is None else result.state._replace(x=result.output))
+        logits = self.model.predict(vector, self.test.fields["inputs"]).double().numpy()
         saved = io.BytesIO()
         np.savez(saved, labels=self.test.fields["labels"].numpy(), scores=logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits)
         write_whole(folder / "predictions.npz", saved.getvalue())
         versions = {"rookery": __version__, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
-        told = {"label": label, "title": f"{self.description.objective.name} by {self.description.algorithm.title}",
+        told = {"label": label, "title": f"{self.description.objective.name} by {self.algorithm_name}",
                 "seed": self.description.federation.seed, "command": invocation(), "config": describe(self.description),
                 "versions": versions, "machine": machine(), "engine": self.fed.engine.name, "reason": result.reason,
                 "failure": result.failure, "iterate": "last" if result.output is None else "uniform",
                 "rounds": self.description.warm_up.rounds + result.rounds, "seconds": result.seconds, "ledger": self.fed.ledger.to_json(),
-                "sites": self.sites(x), "traffic": [asdict(line) for line in result.traffic], **about}
+                "sites": self.sites(vector), "traffic": [asdict(line) for line in result.traffic], **about}
         write_whole(folder / "about.json", json.dumps(told, indent=1))
 
     def _claim(self, folder: Path, resume: bool) -> None:
@@ -185,7 +216,11 @@ class Job:
         return (f"{folder / CHECKPOINT} is whole and holds the run after round {rounds}: make room, and go on with --resume, "
                 "or with the same comparison again")
 
-    def sites(self, x: Tensor) -> list[dict[str, Any]]:
+    @property
+    def algorithm_name(self) -> str:
+        return self.description.algorithm.title or type(self.description.algorithm).__name__
+
+    def sites(self, vector: Tensor) -> list[dict[str, Any]]:
         """Every site's rows, and its scores on those it held out; a site that held out none has no scores."""
         binary, table = len(self.test.classes) == 2, []
         for k, name in enumerate(self.fed.data.names):
@@ -196,7 +231,7 @@ class Job:
                 own = self.held.views(self.held.names.index(name))
                 row["validation rows"] = len(own["labels"])
                 with suppress(Diverged):
-                    row |= self._score(x, own, "validation")
+                    row |= self._score(vector, own, "validation")
             table.append(row)
         return table
 
@@ -211,12 +246,24 @@ def build(config: Description, folder: Path | None = None) -> Job:
     if part.clients_per_round is not None and part.clients_per_round > len(data.names):
         raise ConfigError(f"federation.clients_per_round is {part.clients_per_round}, but there are {len(data.names)} sites")
     engine = Wire(folder / "sites") if part.engine == "wire" and folder is not None else part.engine
+    data = config.objective.rows(data, len(train.classes), seed)
+    held = with_site(held, data.names) if "site" in data.fields else held
     torch.manual_seed(seed)
-    model = Model(config.model.net(tuple(train.fields["inputs"].shape[1:]), len(train.classes)))
-    fed = Federation(config.objective.problem(model, train), data, engine=engine, weights=part.weigh(data),
-                     clients_per_round=part.clients_per_round, cohorts=part.cohorts, min_batch=part.min_batch, seed=seed)
-    x0 = torch.cat([model.vector(), torch.zeros(config.objective.extra)])
-    return Job(config, fed, model, x0, held, test)
+    given = config.objective.given(Model(_net(config, tuple(train.fields["inputs"].shape[1:]), len(train.classes))), data,
+                                   len(train.classes))
+    fed = Federation(config.objective.problem(given, getattr(config.algorithm, "batch", None)), data, engine=engine,
+                     weights=part.weigh(data), clients_per_round=part.clients_per_round, cohorts=part.cohorts, min_batch=part.min_batch,
+                     seed=seed)
+    return Job(config, fed, given, held, test)
+
+
+def _net(config: Description, shape: tuple[int, ...], classes: int) -> nn.Module:
+    own = config.objective.declared.net
+    if own is None:
+        return config.model.net(shape, classes)
+    if config.model != ModelSection():
+        raise ConfigError(f"{config.objective.name} has a function of its own to train: leave the section [model] out")
+    return own(shape)
 
 
 def _description(path: Path) -> Any:
@@ -225,14 +272,3 @@ def _description(path: Path) -> Any:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} is not whole ({error}); delete it to go on all the same: the algorithm, the seed and the data "
                               f"are compared with {CHECKPOINT} too") from None
-
-
-def _scores(output: Tensor, labels: Tensor) -> Metrics:
-    """Loss, accuracy and worst class of the rows; AUC and AP where there are two classes and rows of both."""
-    right, present = (output.argmax(1) == labels).double(), sorted(set(labels.tolist()))
-    scores = {"loss": float(F.cross_entropy(output, labels)), "accuracy": float(right.mean()),
-              "worst class": float(min(right[labels == c].mean() for c in present))}
-    if output.shape[1] == 2 and len(present) == 2:
-        margin = (output[:, 1].double() - output[:, 0]).numpy()  # of large outputs the difference is not a float
-        scores |= {"AUC": float(roc_auc_score(labels.numpy(), margin)), "AP": float(average_precision_score(labels.numpy(), margin))}
-    return scores

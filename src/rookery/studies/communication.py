@@ -26,7 +26,7 @@ def communication(cls: type[Algorithm[Any]]) -> tuple[Algorithm[Any], list[Line]
     own = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     without = [f for f in own.values() if f.default is MISSING and f.default_factory is MISSING]
     needed = {f.name: DY if "int" in str(f.type) else 0.01 for f in without}
-    algorithm = cls(**needed, **({"local_steps": 2} if "local_steps" in own else {}))
+    algorithm = cls(**needed, **{name: value for name, value in {"local_steps": 2, "weights": DY}.items() if name in own})
     for problem in small_problems(cls.solves):
         fed = Federation(problem.problem, problem.data, engine="loop")
         start = (problem.x0, problem.y0) if "y" in inspect.signature(algorithm.init).parameters else (problem.x0,)

@@ -18,10 +18,11 @@ from ..errors import ConfigError
 from ..training.files import LOCK, held, write_whole
 from ..training.loop import Run
 from .build import build
-from .description import describe, nearest, parse
+from .description import describe, parse
 from .sections import DataSection
 from .statistics import MeanStd, PairedTTest, best, groups, mean_std, paired_ttest
 from .trials import Result, Results, Trial, study, trials
+from .values import nearest
 
 OnProgress = Callable[[int, int], None]
 Tree = dict[str, dict[str, Any]]

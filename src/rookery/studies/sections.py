@@ -1,16 +1,17 @@
-"""The sections of a run's description, and what each of them builds. `config` reads them from TOML, `job` puts them together."""
+"""The sections of a run's description, and what each of them builds; [objective] and [model] stand in `choices`.
+
+`description` reads them from TOML, `build` puts them together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..algorithms import FedAvg
 from ..data import Data, positive_counts
@@ -19,7 +20,6 @@ from ..data.partition import by_column, by_quantity, dirichlet, iid, label_shard
 from ..data.readers import Table, load, read_csv, read_images, read_npz
 from ..errors import ConfigError
 from ..federation.federation import Federation
-from ..models import conv4, densenet121, federated_norm, lenet, mlp, resnet20, small_cnn
 from ..objectives import balanced_cross_entropy
 from ..problems.base import Problem
 from ..problems.model import Model
@@ -144,9 +144,12 @@ class DataSection:
 
 @dataclass(frozen=True)
 class SitesSection:
-    """[sites] how rows are spread over sites: by chance, by class (dirichlet, shards), in unequal sizes, or as a column says."""
+    """[sites] how rows are spread over sites: by chance, by class (dirichlet, shards), in unequal sizes, or as a column says.
 
-    how: Literal["iid", "dirichlet", "shards", "quantity", "column"] = "dirichlet"
+    `pooled` leaves them together at one, for methods of one machine.
+    """
+
+    how: Literal["iid", "dirichlet", "shards", "quantity", "column", "pooled"] = "dirichlet"
     number: int = 8
     alpha: float = 1.0
     per_site: int = 2
@@ -161,6 +164,8 @@ class SitesSection:
                 return label_shards(classes, self.number, self.per_site, seed)
             case "quantity":
                 return by_quantity(len(train), self.number, self.alpha, seed=seed, least=2)
+            case "pooled":
+                return np.full(len(train), "everyone")
             case "dirichlet":
                 return dirichlet(classes, self.number, self.alpha, seed)
             case "column":
@@ -169,34 +174,6 @@ class SitesSection:
                     raise ConfigError(f"sites.column is {self.column!r}, which the rows do not have; they have {have}. "
                                       "Columns of your own table are named in [data] site = \"…\"")
                 return by_column(train.values(self.column))
-
-
-@dataclass(frozen=True)
-class ModelSection:
-    """[model] the net; its inputs and outputs follow from the data."""
-
-    name: Literal["linear", "mlp", "small_cnn", "lenet", "conv4", "resnet20", "densenet121"] = "mlp"
-    hidden: tuple[int, ...] = (32,)
-
-    def __post_init__(self) -> None:
-        if any(width < 1 for width in self.hidden):
-            raise ConfigError(f"hidden layers have at least one unit; got {list(self.hidden)}")
-
-    def net(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        flat = prod(shape)
-        match self.name:
-            case "linear":
-                return nn.Sequential(nn.Flatten(), *mlp(flat, classes))
-            case "mlp":
-                return nn.Sequential(nn.Flatten(), *mlp(flat, *self.hidden, classes))
-        if len(shape) != 3:
-            raise ConfigError(f"model.name = {self.name!r} takes images; these rows have the shape {shape}: write \"mlp\"")
-        images: dict[str, Callable[[], nn.Module]] = {
-            "small_cnn": lambda: small_cnn(shape[0], classes, shape[1]), "lenet": lambda: lenet(shape[0], classes, shape[1]),
-            "conv4": lambda: conv4(classes, shape[0], shape[1]), "resnet20": lambda: resnet20(classes, shape[0]),
-            "densenet121": lambda: densenet121(classes, shape[0])}
-        net = images[self.name]()
-        return federated_norm(net) if any(isinstance(m, nn.BatchNorm2d) for m in net.modules()) else net
 
 
 @dataclass(frozen=True)
