@@ -120,7 +120,8 @@ def test_a_site_without_rows_that_count_for_fairness_has_no_gap(tmp_path: Path) 
     lines = [f"{r.normal() + y:.2f},{r.choice(['f', 'm'])},{'ab'[i // 60]},{y}" for i, y in enumerate(ill)]
     (tmp_path / "mine.csv").write_text("\n".join(["age,sex,site,ill", *lines]))
     tree = changed(data={"name": ..., "csv": str(tmp_path / "mine.csv"), "label": "ill", "keep": ["sex"], "site": "site"},
-                   sites={"how": "column"}, objective={"name": "fair", "field": "sex"}, algorithm={"name": "FedDRO"}, federation={"engine": "loop"})
+                   sites={"how": "column"}, objective={"name": "fair", "field": "sex"}, algorithm={"name": "FedDRO"},
+                   federation={"engine": "loop"})
     build(parse(tree)).run(tmp_path / "out", "x")
     about = json.loads((tmp_path / "out" / "about.json").read_text())
     assert ["gap" in row for row in about["sites"]] == [True, False]
