@@ -110,11 +110,13 @@ def compare(files: Annotated[list[Path], typer.Argument(help="descriptions; the 
             jobs: Annotated[int | None, typer.Option("--jobs", help="processes at a time; default: one per core")] = None) -> None:
     """Run several descriptions on the same seeds, tuned alike: mean, spread, a paired test, and a page."""
     from ..studies.compare import compare as compare_all
-    from ..studies.description import read_tree
+    from ..studies.description import read, read_tree
 
     labels = [file.stem for file in files]
     if len(labels) > len({*labels}):
         raise ConfigError(f"files are told apart by their names without ending, but two are called {max(labels, key=labels.count)!r}")
+    for file in files:
+        read(file, set or ())  # what is beside it is then known by its name
     trees = {file.stem: read_tree(file, set or ()) for file in files}
     choices = [_choice(text) for text in grid or ()]
     tried = dict(choices)
@@ -157,8 +159,6 @@ def _value(text: str) -> Any:
 
 
 def _comparison(entries: list[Entry], seeds: int) -> Table:
-    from ..studies.compare import larger_is_better
-
     metrics = list(dict.fromkeys(name for entry in entries for name in entry.spreads))
     tuned = any(entry.chosen for entry in entries)
     table = Table("", *(["chosen"] if tuned else []), *(name.removeprefix("test ") for name in metrics),
@@ -167,7 +167,8 @@ def _comparison(entries: list[Entry], seeds: int) -> Table:
     leaders = {}
     for name in metrics:
         found = {entry.label: entry.spreads[name].mean for entry in entries if name in entry.spreads and "diverged" not in entry.ends}
-        leaders[name] = (max if larger_is_better(name) else min)(found, key=lambda label: found[label]) if found else None
+        way = next(entry.larger_is_better[name] for entry in entries if name in entry.larger_is_better)
+        leaders[name] = (max if way else min)(found, key=lambda label: found[label]) if found and way is not None else None
     for entry in entries:
         cells = []
         for name in metrics:

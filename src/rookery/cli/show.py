@@ -76,9 +76,14 @@ def _algorithm(found: type[Algorithm[Any]]) -> None:
     console.print((inspect.getdoc(inspect.getmodule(found)) or "").strip(), style="dim", markup=False)
     table = Table("hyper-parameter", "type", "default")
     for f in fields(found):  # type: ignore[arg-type]
-        table.add_row(f.name, escaped(str(f.type)), "needed" if f.default is MISSING else str(f.default))
+        written = f.type if isinstance(f.type, str) else getattr(f.type, "__name__", str(f.type))
+        table.add_row(f.name, escaped(written), "needed" if f.default is MISSING else str(f.default))
     console.print(table)
-    algorithm, lines = communication(found)
+    try:
+        algorithm, lines = communication(found)
+    except RookeryError as error:
+        console.print(f"what crosses the network is not known: {error}", markup=False)
+        return
     steps = f", {algorithm.local_steps} local steps" if hasattr(algorithm, "local_steps") else ""
     table = Table("exchange", "down to each client", "up from each client", title=f"one round{steps}; d and d_y are the lengths of x and y")
     for number, (_, group) in enumerate(groupby(lines, key=lambda line: line.exchange), 1):
@@ -88,7 +93,7 @@ def _algorithm(found: type[Algorithm[Any]]) -> None:
 
 
 def _objective(name: str, objective: Objective) -> None:
-    from ..objectives.declare import REQUIRED
+    from ..objectives.given import REQUIRED
     from ..studies.description import algorithms
     from ..studies.values import in_words
 

@@ -20,8 +20,9 @@ from ..errors import ProblemError
 from ..problems.autodiff import cross, jvp
 from ..problems.kinds import Bilevel
 from ..problems.model import Model
-from .declare import MODEL, Given, Start, constant, objective
+from .declare import objective
 from .dro import Losses, one_a_row
+from .given import MODEL, Given, Start, constant
 from .groups import members
 from .supervised import class_losses, scores, weight_of
 from .trainval import VALIDATION, TrainValBatch, TrainValSampler

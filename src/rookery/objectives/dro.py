@@ -20,7 +20,8 @@ from ..federation.program import Program
 from ..problems.base import Problem
 from ..problems.kinds import Compositional
 from ..problems.model import Model
-from .declare import objective, with_zeros
+from .declare import objective
+from .given import with_zeros
 
 Losses = Callable[[Tensor, Batch], Tensor]
 EDGE = 60.0  # of exponents: beyond exp(60) float32 would overflow

@@ -13,7 +13,8 @@ from ..data.store import Batch, Data
 from ..errors import ConfigError, ProblemError
 from ..problems.kinds import Minimax
 from ..problems.projections import ball
-from .declare import MODEL, Column, constant, objective
+from .declare import objective
+from .given import MODEL, Column, constant
 
 
 class Signed(nn.Module):

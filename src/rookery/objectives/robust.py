@@ -10,8 +10,9 @@ from torch.nn import functional as F
 from ..data.store import Batch
 from ..errors import ProblemError
 from ..problems.kinds import Compositional, Minimization
-from .declare import objective, with_zeros
+from .declare import objective
 from .dro import Losses, per_row
+from .given import with_zeros
 
 
 @objective(metric="worst class")

@@ -11,7 +11,8 @@ from ..data.store import Batch
 from ..errors import ProblemError
 from ..problems.kinds import Compositional, Minimax
 from ..problems.projections import simplex
-from .declare import Given, constant, objective
+from .declare import objective
+from .given import Given, constant
 from .groups import group_dro
 
 

@@ -13,7 +13,8 @@ from ..data.store import Batch
 from ..errors import ProblemError
 from ..problems.kinds import Minimization
 from ..problems.model import Model
-from .declare import SUPPLIED, objective
+from .declare import objective
+from .given import SUPPLIED
 from .regularised import with_weight_decay
 
 NEVER = -(2**62)  # torch leaves out rows with the label -100; here such a label is a mistake like any other

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..data.sampling import Draw, Request, Selection, Stratified
 from ..data.store import Batch, Data
 from ..errors import ConfigError, DataError
-from .declare import Column, Entry
+from .given import Column, Entry
 
 
 class TrainValBatch(Batch):

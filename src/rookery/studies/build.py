@@ -28,7 +28,8 @@ from ..errors import CheckpointError, ConfigError, Diverged, NonFinite, WriteErr
 from ..federation.federation import Federation
 from ..federation.oracles import Client
 from ..federation.program import Program
-from ..objectives.declare import Given, with_site
+from ..objectives.declare import with_site
+from ..objectives.given import Given
 from ..problems.base import Problem
 from ..problems.kinds import Bilevel
 from ..problems.model import Model
@@ -39,6 +40,7 @@ from ..training.loop import COUNTS, Callback, Metrics, Run, run
 from .choices import ModelSection
 from .description import Description, describe
 from .forecast import Forecast, forecast
+from .modules import call
 from .scores import PLAIN, RANKING, row_scores
 from .trials import invocation, machine
 
@@ -100,7 +102,8 @@ class Job:
     @property
     def metrics(self) -> list[str]:
         """What an evaluation tells of a part of the rows; AUC and AP only where it has rows of both classes."""
-        return [*PLAIN, *(RANKING if len(self.test.classes) == 2 else ()), *self.description.objective.declared.metrics]
+        ranking, own = RANKING if len(self.test.classes) == 2 else (), [metric.name for metric in self.description.metrics]
+        return [*PLAIN, *ranking, *self.description.objective.declared.metrics, *own]
 
     def parameters(self, state: Any) -> Tensor:
         """The model's parameters in a state."""
@@ -111,7 +114,7 @@ class Job:
         return {f"{part} {name}": value for part, fields in parts.items() for name, value in self._score(vector, fields, part).items()}
 
     def _score(self, vector: Tensor, fields: dict[str, Tensor], part: str) -> Metrics:
-        objective, output = self.description.objective, self.model.predict(vector, fields["inputs"])
+        objective, output = self.description.objective, call(self.model.predict, "[model]", vector, fields["inputs"])
         finite = torch.isfinite(output).all(1)
         if not bool(finite.all()):
             raise Diverged(f"the model's outputs for {int((~finite).sum())} of {len(output)} {part} rows are not finite: "
@@ -122,6 +125,8 @@ class Job:
         for name, value in found.items():
             if not math.isfinite(value):
                 raise Diverged(f"the {part} {name} is {value}: lower the learning rate")
+        for metric in self.description.metrics:
+            found |= metric.score(output, fields)
         return found
 
     def run(self, folder: Path | None, label: str, resume: bool = False, minutes: float | None = None, callbacks: Sequence[Callback] = (),
@@ -218,7 +223,8 @@ class Job:
 
     @property
     def algorithm_name(self) -> str:
-        return self.description.algorithm.title or type(self.description.algorithm).__name__
+        cls = type(self.description.algorithm)
+        return str(vars(cls).get("title") or cls.__name__)  # a class that derives from FedAvg is not FedAvg
 
     def sites(self, vector: Tensor) -> list[dict[str, Any]]:
         """Every site's rows, and its scores on those it held out; a site that held out none has no scores."""

@@ -16,7 +16,8 @@ from ..data.store import Data
 from ..errors import ConfigError, RookeryError
 from ..models import conv4, densenet121, federated_norm, lenet, mlp, resnet20, small_cnn
 from ..objectives import cross_entropy
-from ..objectives.declare import Given, Objective, declared
+from ..objectives.declare import Objective, declared
+from ..objectives.given import Given
 from ..problems.base import Problem
 from ..problems.kinds import Conditional
 from ..problems.model import Model

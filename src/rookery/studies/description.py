@@ -16,10 +16,12 @@ from ..data.sampling import Sampler
 from ..errors import ConfigError, ProblemError
 from ..federation.epochs import Epochs
 from ..federation.program import PROGRAMS
-from ..objectives.declare import Entry, declared, objectives, written
+from ..objectives.declare import declared, objectives, written
+from ..objectives.given import Entry
 from ..problems.base import Problem
 from . import modules
 from .choices import SAMPLERS, ModelSection, ObjectiveSection, OwnModelSection, SamplingSection
+from .scores import OwnMetric
 from .sections import DataSection, FederationSection, RunSection, SitesSection, WarmUpSection
 from .values import build_section, check_entries, nearest, plain, typed
 
@@ -36,6 +38,15 @@ class Description:
     federation: FederationSection = field(default_factory=FederationSection)
     warm_up: WarmUpSection = field(default_factory=WarmUpSection)
     run: RunSection = field(default_factory=RunSection)
+    metrics: tuple[OwnMetric, ...] = ()  # what run.metrics names
+
+    @property
+    def own_files(self) -> list[Path]:
+        """The files that what is one's own comes from."""
+        names = [describe(self)["algorithm"]["name"], self.model.name, self.objective.name, *self.run.metrics]
+        if self.objective.sampling is not None:
+            names.append(self.objective.sampling.name)
+        return sorted({path for name in names if modules.is_own(name) for path in modules.files(name)})
 
 
 _SECTIONS = {"data": DataSection, "sites": SitesSection, "federation": FederationSection, "warm_up": WarmUpSection, "run": RunSection}
@@ -82,7 +93,7 @@ def parse(tree: dict[str, Any], folder: Path | None = None) -> Description:
             raise ConfigError(f"a run needs a section [{needed}] with at least name = \"…\"")
     plain_ones: dict[str, Any] = {name: build_section(cls, tree.get(name, {}), name) for name, cls in _SECTIONS.items()}
     return Description(algorithm=_algorithm(dict(tree["algorithm"]), folder), objective=_objective(dict(tree.get("objective", {})), folder),
-                       model=_model(dict(tree.get("model", {})), folder), **plain_ones)
+                       model=_model(dict(tree.get("model", {})), folder), metrics=_metrics(plain_ones["run"].metrics, folder), **plain_ones)
 
 
 def describe(config: Description) -> dict[str, dict[str, Any]]:
@@ -157,7 +168,7 @@ def _objective(table: dict[str, Any], folder: Path | None) -> ObjectiveSection:
         entries = found.entries
     except (ProblemError, NameError) as error:
         raise ConfigError(f"objective.name is {name!r}: {error}") from None
-    if "groups" in found.parameters and "groups" in table:
+    if "groups" in found.parameters and "groups" in table and "groups" not in entries:
         raise ConfigError("[objective] has no entry 'groups': it is the number of values in the column that `field` names, and counted "
                           f"there; write field = {table['groups']!r}")
     values = check_entries(entries | common, table, "objective")
@@ -206,6 +217,18 @@ def _model(table: dict[str, Any], folder: Path | None) -> ModelSection | OwnMode
     except (ProblemError, NameError) as error:
         raise ConfigError(f"model.name is {name!r}: {error}") from None
     return OwnModelSection(name, found, check_entries(entries, {k: v for k, v in table.items() if k != "name"}, "model"))
+
+
+def _metrics(names: tuple[str, ...], folder: Path | None) -> tuple[OwnMetric, ...]:
+    for name in names:
+        if not modules.is_own(name):
+            raise ConfigError(f"run.metrics names functions of one's own, as in [\"mymodule:f1\"]; it was given {name!r}. Loss, accuracy, "
+                              "worst class and, of two classes, AUC and AP come by themselves")
+    found = tuple(OwnMetric(name, modules.find(name, "run.metrics", folder)) for name in names)
+    for metric in found:
+        if [m.name for m in found].count(metric.name) > 1:
+            raise ConfigError(f"run.metrics has two functions called {metric.name!r}; rename one of them")
+    return found
 
 
 def _what(found: Any) -> str:

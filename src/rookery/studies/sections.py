@@ -237,13 +237,14 @@ class WarmUpSection:
 
 @dataclass(frozen=True)
 class RunSection:
-    """[run] how long, how often to look, and which iterate is the result."""
+    """[run] how long, how often to look, which iterate is the result, and further `metrics`: functions of one's own by module:name."""
 
     rounds: int = 50
     every: int | None = None
     minutes: float | None = None
     save_every: int | None = None
     output: Literal["last", "uniform"] = "last"
+    metrics: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.rounds < 0 or (self.minutes is not None and self.minutes < 0):

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from ..errors import ConfigError, RookeryError
 from ..federation.epochs import Epochs
 from ..federation.program import Schedule
-from ..objectives.declare import REQUIRED, Entry
+from ..objectives.given import REQUIRED, Entry
 from ..training.schedules import SCHEDULES
 
 T = TypeVar("T")
