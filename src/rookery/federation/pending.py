@@ -121,7 +121,7 @@ class PendingOps:
                     rest.insert(0, (where, op))
         asked = [v.id for v in wants]
         read = {id for op in ops for id in op.reads} | set(asked)
-        values = {id: self.values[id] for id in read if id in self.values}
+        values = {id: self.values[id] for id in sorted(read) if id in self.values}
         news = {id: self.newcomers(id, cohort) for id in values}
         later = self.handles.alive - set(asked)
         later |= {id for _, op in rest for id in op.reads} | {op.pool for _, op in rest if isinstance(op, Put)}
