@@ -113,3 +113,26 @@ def test_an_override_of_another_form(override: str, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(toml(GOOD))
     with pytest.raises(ConfigError, match=r"section\.key=value"):
         read(tmp_path / "run.toml", [override])
+
+
+@pytest.mark.parametrize(("entry", "words"), [
+    ({"device": "gpu"}, r"torch finds no device 'gpu' on this machine; it finds cpu"),
+    ({"device": "cuda:99"}, r"torch finds no device 'cuda:99'"), ({"device": 0}, r"federation.device must be a text"),
+    ({"precision": "bf16"}, r"federation.precision is one of float32, bfloat16, float16; did you mean 'bfloat16'"),
+    ({"precision": "half"}, r"federation.precision is one of float32")])
+def test_a_device_or_precision_that_is_not_there(entry: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        parse(changed(federation=entry))
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_fewer_digits_give_nearly_the_same_run(precision: str) -> None:
+    runs = {}
+    for word in ("float32", precision):
+        job = build(parse(changed(federation={"precision": word, "device": "cpu"}, warm_up={"rounds": 1})))
+        assert (job.fed.setting.precision is None) == (word == "float32")
+        assert job.forecast() is not None
+        runs[word] = job.run(None, "x").history[-1]
+        assert job.given.vector.dtype == job.fed.data.fields["inputs"].dtype
+    assert runs[precision]["test loss"] != runs["float32"]["test loss"]
+    assert runs[precision]["test loss"] == pytest.approx(runs["float32"]["test loss"], rel=0.05)

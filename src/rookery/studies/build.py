@@ -109,12 +109,17 @@ class Job:
         """The model's parameters in a state."""
         return self.description.objective.declared.trained_parameters(state.x, getattr(state, "y", None), self.model.size)
 
+    def predict(self, vector: Tensor, inputs: Tensor) -> Tensor:
+        """The model's outputs, computed where the model is, and brought to where scores are computed."""
+        outputs: Tensor = call(self.model.predict, "[model]", vector, inputs.to(vector.device))
+        return outputs.cpu()
+
     def _both(self, vector: Tensor) -> Metrics:
         parts = {"validation": self.held.fields, "test": self.test.fields}
         return {f"{part} {name}": value for part, fields in parts.items() for name, value in self._score(vector, fields, part).items()}
 
     def _score(self, vector: Tensor, fields: dict[str, Tensor], part: str) -> Metrics:
-        objective, output = self.description.objective, call(self.model.predict, "[model]", vector, fields["inputs"])
+        objective, output = self.description.objective, self.predict(vector, fields["inputs"])
         finite = torch.isfinite(output).all(1)
         if not bool(finite.all()):
             raise Diverged(f"the model's outputs for {int((~finite).sum())} of {len(output)} {part} rows are not finite: "
@@ -188,7 +193,7 @@ class Job:
     def _tell(self, folder: Path, label: str, result: Run, about: dict[str, Any]) -> None:
         """Predictions of the test rows, and what there is to know about the run."""
         vector = self.parameters(result.state if result.output is None else result.state._replace(x=result.output))
-        logits = self.model.predict(vector, self.test.fields["inputs"]).double().numpy()
+        logits = self.predict(vector, self.test.fields["inputs"]).double().numpy()
         saved = io.BytesIO()
         np.savez(saved, labels=self.test.fields["labels"].numpy(), scores=logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits)
         write_whole(folder / "predictions.npz", saved.getvalue())
@@ -255,11 +260,11 @@ def build(config: Description, folder: Path | None = None) -> Job:
     data = config.objective.rows(data, len(train.classes), seed)
     held = with_site(held, data.names) if "site" in data.fields else held
     torch.manual_seed(seed)
-    given = config.objective.given(Model(_net(config, tuple(train.fields["inputs"].shape[1:]), len(train.classes))), data,
-                                   len(train.classes))
+    net = _net(config, tuple(train.fields["inputs"].shape[1:]), len(train.classes))
+    given = config.objective.given(Model(net.to(part.device)), data.to(part.device), len(train.classes))
     fed = Federation(config.objective.problem(given, getattr(config.algorithm, "batch", None)), data, engine=engine,
                      weights=part.weigh(data), clients_per_round=part.clients_per_round, cohorts=part.cohorts, min_batch=part.min_batch,
-                     seed=seed)
+                     seed=seed, device=part.device, precision=part.autocast)
     return Job(config, fed, given, held, test)
 
 

@@ -70,15 +70,16 @@ def forecast(algorithm: Algorithm[Any], fed: Federation[Problem], start: Callabl
 
 def _forecast(algorithm: Algorithm[Any], fed: Federation[Problem], start: Callable[[Federation[Problem]], tuple[Tensor, ...]],
               rounds: int) -> Forecast:
+    device = next((column.device for column in fed.data.fields.values()), torch.device("cpu"))
     # a graph of all clients takes seconds to trace, which pays for many of them only
     whole = Federation(fed.problem, fed.data, engine="loop" if fed.population <= 1000 else "auto", weights=fed.weights.tolist(),
-                       seed=fed.setting.seed, min_batch=fed.setting.min_batch)
+                       seed=fed.setting.seed, min_batch=fed.setting.min_batch, precision=fed.setting.precision, device=device)
     points = start(whole)
     problem = whole.prepare(points[0])
     chosen = sorted(np.argsort(-fed.weights, kind="stable")[:2].tolist())
     cohort = fed.clients_per_round or fed.population
     small = _Small(problem, _some(fed.data, chosen), engine=_OneStep(), seed=fed.setting.seed, min_batch=fed.setting.min_batch,
-                   precision=fed.setting.precision, clients_per_round=1 if cohort < fed.population else None)
+                   precision=fed.setting.precision, device=device, clients_per_round=1 if cohort < fed.population else None)
 
     def clients(line: Line) -> float:
         """At how many clients of the whole federation this will cross."""

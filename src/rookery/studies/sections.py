@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -176,11 +177,22 @@ class SitesSection:
                 return by_column(train.values(self.column))
 
 
+def check_device(device: str) -> None:
+    """Refuse a device that torch does not find."""
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, RuntimeError):  # torch built without CUDA asserts
+        there = ["cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count())), *(["mps"] if torch.backends.mps.is_available() else [])]
+        raise ConfigError(f"torch finds no device {device!r} on this machine; it finds {', '.join(there)}") from None
+
+
 @dataclass(frozen=True)
 class FederationSection:
     """[federation] how the sites work together. Weights by `positives` make every positive row count the same.
 
-    Cohorts of `clients_per_round` sites are drawn with equal probability, or with one in proportion to the weights.
+    Cohorts of `clients_per_round` sites are drawn with equal probability, or with one in proportion to the weights. `device` is where
+    rows, model and gradients are: "cpu", "cuda", "cuda:1", "mps". `precision` is that of forward and backward passes; the state is of
+    float32 in any case.
     """
 
     engine: Literal["auto", "loop", "vectorised", "wire"] = "auto"
@@ -189,12 +201,21 @@ class FederationSection:
     cohorts: Literal["uniform", "weighted"] = "uniform"
     min_batch: int = 1
     seed: int = 0
+    device: str = "cpu"
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**32:  # what NumPy and scikit-learn take
             raise ConfigError(f"seed must be a whole number from 0 to 2**32 - 1; got {self.seed}")
         if self.min_batch < 1:
             raise ConfigError(f"min_batch must be at least 1; got {self.min_batch}")
+        check_device(self.device)
+
+    @property
+    def autocast(self) -> torch.dtype | None:
+        """The dtype for the federation, None where it is the state's own."""
+        dtypes = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
+        return dtypes[self.precision]
 
     def weigh(self, data: Data) -> str | list[float]:
         if self.weights == "positives" and int(data.fields["labels"].max()) > 1:
@@ -225,7 +246,7 @@ class WarmUpSection:
         # another seed than that of the run, which would draw the same rows and cohorts once more
         first = Federation(balanced_cross_entropy(model), fed.data, engine=fed.engine.name.partition(":")[0], weights="samples",
                            clients_per_round=fed.clients_per_round, cohorts=fed.cohorts, min_batch=fed.setting.min_batch,
-                           seed=fed.setting.seed + 2**32)
+                           seed=fed.setting.seed + 2**32, device=x.device, precision=fed.setting.precision)
         first.prepare(x)
         algorithm = FedAvg(self.lr, self.local_steps, self.batch)
         state = algorithm.init(first, x)
