@@ -100,7 +100,7 @@ def test_ctrl_c_in_the_first_evaluation_ends_before_the_first_round(tmp_path: Pa
     assert resumed.column("norm") == unbroken.column("norm")
 
 
-@pytest.mark.parametrize("place", ["rookery.studies.sections.WarmUpSection.from_there", "rookery.cli.commands._coming"])
+@pytest.mark.parametrize("place", ["rookery.studies.job.Job.initial_state", "rookery.cli.commands._coming"])
 def test_ctrl_c_before_there_is_anything_to_keep(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                  capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(*_: Any) -> None:

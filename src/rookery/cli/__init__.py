@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 
 from ..errors import RookeryError
-
-INTERRUPTED, DIVERGED, WRONG = 130, 3, 2  # exit codes
+from .exits import INTERRUPTED, WRONG
 
 
 def main() -> None:

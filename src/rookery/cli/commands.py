@@ -14,13 +14,13 @@ import typer
 from rich.table import Table
 
 from ..errors import CheckpointError, ConfigError
-from . import DIVERGED, INTERRUPTED
 from .console import app, complain, console, errors, escaped
+from .exits import DIVERGED, INTERRUPTED
 
 if TYPE_CHECKING:
-    from ..studies.build import Job
     from ..studies.compare import Entry
     from ..studies.forecast import Forecast
+    from ..studies.job import Job
 
 Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value, over what the file says")]
 

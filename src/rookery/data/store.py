@@ -193,6 +193,11 @@ class Data:
         """A 64-bit key per client, from its name."""
         return np.asarray([name_key(name) for name in self.names], dtype=np.uint64)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the rows are; streams without rows are drawn on the cpu."""
+        return next((field.device for field in self.fields.values()), torch.device("cpu"))
+
     def owner(self, row: int) -> int:
         """The client that holds a row of the store."""
         return int(np.searchsorted(self.offsets, row, side="right") - 1)

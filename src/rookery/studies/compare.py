@@ -16,7 +16,7 @@ from typing import Any
 from ..data.folder import locate
 from ..errors import ConfigError
 from ..training.files import LOCK, held, write_whole
-from ..training.loop import Run
+from ..training.result import Run
 from .build import build
 from .description import Description, describe, parse
 from .scores import OwnMetric, larger_is_better

@@ -70,7 +70,7 @@ def forecast(algorithm: Algorithm[Any], fed: Federation[Problem], start: Callabl
 
 def _forecast(algorithm: Algorithm[Any], fed: Federation[Problem], start: Callable[[Federation[Problem]], tuple[Tensor, ...]],
               rounds: int) -> Forecast:
-    device = next((column.device for column in fed.data.fields.values()), torch.device("cpu"))
+    device = fed.data.device
     # a graph of all clients takes seconds to trace, which pays for many of them only
     whole = Federation(fed.problem, fed.data, engine="loop" if fed.population <= 1000 else "auto", weights=fed.weights.tolist(),
                        seed=fed.setting.seed, min_batch=fed.setting.min_batch, precision=fed.setting.precision, device=device)

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..algorithms import FedAvg
 from ..data import Data, positive_counts
@@ -20,10 +19,6 @@ from ..data.imbalance import drop_positives, long_tail, step
 from ..data.partition import by_column, by_quantity, dirichlet, iid, label_shards
 from ..data.readers import Table, load, read_csv, read_images, read_npz
 from ..errors import ConfigError
-from ..federation.federation import Federation
-from ..objectives import balanced_cross_entropy
-from ..problems.base import Problem
-from ..problems.model import Model
 
 
 @dataclass(frozen=True)
@@ -239,21 +234,9 @@ class WarmUpSection:
         if self.rounds < 0 or not self.lr > 0:
             raise ConfigError(f"rounds must not be negative, and lr must be positive; got {self.rounds} and {self.lr}")
 
-    def from_there(self, fed: Federation[Problem], model: Model, x: Tensor) -> Tensor:
-        """The starting point of the objective; what it cost is in the federation's ledger."""
-        if self.rounds == 0:
-            return x
-        # another seed than that of the run, which would draw the same rows and cohorts once more
-        first = Federation(balanced_cross_entropy(model), fed.data, engine=fed.engine.name.partition(":")[0], weights="samples",
-                           clients_per_round=fed.clients_per_round, cohorts=fed.cohorts, min_batch=fed.setting.min_batch,
-                           seed=fed.setting.seed + 2**32, device=x.device, precision=fed.setting.precision)
-        first.prepare(x)
-        algorithm = FedAvg(self.lr, self.local_steps, self.batch)
-        state = algorithm.init(first, x)
-        for _ in range(self.rounds):
-            state = algorithm.round(first, state)
-        fed.ledger.load(first.ledger.to_json())
-        return state.x  # type: ignore[no-any-return]
+    @property
+    def algorithm(self) -> FedAvg:
+        return FedAvg(self.lr, self.local_steps, self.batch)
 
 
 @dataclass(frozen=True)
