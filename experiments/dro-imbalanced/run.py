@@ -17,8 +17,8 @@ import numpy as np
 from classes import CHOICES, tables, work
 
 from rookery.errors import DataError
-from rookery.studies.statistics import best, groups, rows, spread
-from rookery.studies.trials import Trial, announce, arguments, record, study
+from rookery.studies.statistics import best, groups, mean_std, rows
+from rookery.studies.trials import Results, Trial, announce, arguments, record, study
 
 HERE = Path(__file__).resolve().parent
 LRS, WIDER = (0.001, 0.01, 0.05, 0.1), 0.3  # the paper's, and one more, as its largest is the best for most methods
@@ -82,7 +82,7 @@ def report(compared: dict[str, Results]) -> str:
         lines += [f"\n{name}, %", "| method | λ or dual lr | lr | I | MB | rows | train | test | common | rare | worst class |",
                   "|---|---|---|---|---|---|---|---|---|---|---|"]
         for (method, choice, lr, i), found in groups(done, "method", "choice", "lr", "local_steps").items():
-            cells = [spread([100 * r[m] for r in found]) for m in SHOWN]
+            cells = [mean_std([100 * r[m] for r in found]) for m in SHOWN]
             text = " | ".join(f"{c.mean:.1f} ± {c.std:.1f}" if c.seeds > 1 else f"{c.mean:.1f}" for c in cells)
             broken = f" ({sum(r['diverged'] for r in found):.0f} diverged)" if any(r["diverged"] for r in found) else ""
             lines.append(f"| {method}{broken} | {'–' if choice is None else choice} | {lr:g} | {i} | {found[0]['bytes'] / 1e6:.0f} "
@@ -121,7 +121,7 @@ def plot(compared: dict[str, Results], where: Path) -> None:
     figure, axes = plt.subplots(1, 3, figsize=(13, 3.9))
     for ax, metric in zip(axes, metrics[:3], strict=True):
         for name in [name for name in compared if name.startswith("local")]:
-            found = [(i, spread([100 * r[metric] for r in part])) for (i,), part in groups(compared[name], "local_steps").items()]
+            found = [(i, mean_std([100 * r[metric] for r in part])) for (i,), part in groups(compared[name], "local_steps").items()]
             ax.errorbar([i for i, _ in found], [v.mean for _, v in found], [v.std for _, v in found], marker="o", markersize=4,
                         label=name.removeprefix("local steps, "))
         ax.set_xscale("log", base=2)

@@ -17,8 +17,8 @@ import numpy as np
 from census import tables, work
 
 from rookery.errors import DataError
-from rookery.studies.statistics import best, groups, rows, spread
-from rookery.studies.trials import Trial, announce, arguments, record, study
+from rookery.studies.statistics import best, groups, mean_std, rows
+from rookery.studies.trials import Results, Trial, announce, arguments, record, study
 
 HERE = Path(__file__).resolve().parent
 PUBLISHED, FAIR = (0.001, 0.01, 0.05, 0.1), (0.01, 0.03, 0.1, 0.3, 1.0)  # step sizes: the paper's, and ours
@@ -76,7 +76,7 @@ def report(tables_of: dict[str, Results]) -> str:
                   "|---|---|---|---|---|---|---|---|---|---|---|"]
         done = [({"beta": None, **t}, r) for t, r in done]
         for (method, rho, i, lr, _, beta), found in groups(done, "method", "rho", "local_steps", "lr", "steps", "beta").items():
-            cell = {m: spread([r[m] for r in found]) for m in METRICS}
+            cell = {m: mean_std([r[m] for r in found]) for m in METRICS}
             text = " | ".join(f"{100 * cell[m].mean:.2f} ± {100 * cell[m].std:.2f}" for m in METRICS[:4])
             name_of = method if beta is None else f"{method}, β = {beta}"
             lines.append(f"| {name_of} | {rho:g} | {i} | {lr:g} | {cell['models'].mean:.0f} | {cell['bytes'].mean / 1e6:.2f} "
@@ -121,7 +121,7 @@ def plot(tables_of: dict[str, Results], where: Path) -> None:
         for number, method in enumerate(("FedDRO", "GCIVR", "GCIVR, B = m", "Unconstrained", "FedAvg", "Reweighing")):
             points: list[tuple[float, float]] = []
             for (rho,), found in groups([d for d in tables_of[name] if d[0]["method"] == method], "rho").items():
-                gap, accuracy = (spread([100 * r[f"test {m}"] for r in found]) for m in ("gap", "accuracy"))
+                gap, accuracy = (mean_std([100 * r[f"test {m}"] for r in found]) for m in ("gap", "accuracy"))
                 ax.errorbar(gap.mean, accuracy.mean, accuracy.std, gap.std, color=f"C{number}", marker="o", markersize=4, linewidth=0.8,
                             label=None if points else method)
                 points.append((gap.mean, accuracy.mean))
@@ -136,7 +136,7 @@ def plot(tables_of: dict[str, Results], where: Path) -> None:
         ax.grid(alpha=0.3)
     for ax, metric in zip(axes[len(protected):], ("test accuracy", "test gap"), strict=True):
         for number, name in enumerate(("equal samples", "equal rounds", "equal rounds, no constraint")):
-            found = [(i, spread([100 * r[metric] for r in part])) for (i,), part in groups(tables_of[name], "local_steps").items()]
+            found = [(i, mean_std([100 * r[metric] for r in part])) for (i,), part in groups(tables_of[name], "local_steps").items()]
             ax.errorbar([i for i, _ in found], [s.mean for _, s in found], [s.std for _, s in found], marker="o", markersize=4,
                         color=f"C{number}", label=f"FedDRO, ρ = 10, {name}" if "no" not in name.split() else "FedAvg, equal rounds")
         ax.set_xscale("log", base=2)

@@ -18,7 +18,7 @@ from cosine import STAR, exact, lost, problem
 from speedup import METHODS, slope
 
 from rookery import Data, Federation
-from rookery.studies.trials import Result, Trial
+from rookery.studies.trials import Result, Results, Trial
 
 REPLICAS, CLIENTS, LOCAL_STEPS, LONGEST = 24, 4, 16, 4096
 LRS = (0.125, 0.0625, 0.03125, 0.015625)

@@ -15,7 +15,7 @@ import numpy as np
 import rate
 import speedup
 
-from rookery.studies.trials import announce, arguments, record, study
+from rookery.studies.trials import Results, announce, arguments, record, study
 
 HERE = Path(__file__).resolve().parent
 THEORY = {"FCSG": (-0.5, -6), "FCSG-M": (-0.5, -6), "Acc-FCSG-M": (-2 / 3, -5)}  # of ‖∇F‖² over K·T, and of samples over ε

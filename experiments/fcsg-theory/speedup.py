@@ -23,7 +23,7 @@ import torch
 from cosine import STAR, exact, lost, problem
 
 from rookery import FCSG, FCSGM, AccFCSGM, Data, Federation
-from rookery.studies.trials import Result, Trial, trials
+from rookery.studies.trials import Result, Results, Trial, trials
 
 REPLICAS = 32
 METHODS: dict[str, type[FCSG] | type[FCSGM]] = {"FCSG": FCSG, "FCSG-M": FCSGM, "Acc-FCSG-M": AccFCSGM}

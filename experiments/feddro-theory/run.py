@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from sided import REPLICAS, work
 
-from rookery.studies.trials import Trial, announce, arguments, record, study, trials
+from rookery.studies.trials import Results, Trial, announce, arguments, record, study, trials
 
 HERE = Path(__file__).resolve().parent
 CLIENTS = (1, 2, 4, 8, 16, 32)

@@ -21,8 +21,8 @@ from torch.nn import functional as F
 from rookery import FCSG, FCSGM, AccFCSGM, Conditional, Data, Federation
 from rookery.errors import NonFinite
 from rookery.objectives import invariant_logistic
-from rookery.studies.statistics import best, groups, paired, rows, spread
-from rookery.studies.trials import Result, Trial, announce, arguments, record, study, trials
+from rookery.studies.statistics import best, groups, mean_std, paired_ttest, rows
+from rookery.studies.trials import Result, Results, Trial, announce, arguments, record, study, trials
 
 HERE = Path(__file__).resolve().parent
 D, CLIENTS, LOCAL_STEPS, TEST = 10, 16, 50, 50_000
@@ -113,13 +113,13 @@ def report(done: Results) -> str:
                 cells = []
                 for method in METHODS:
                     of = {"method": method, "noise": noise, "inner": m}
-                    a, s, j = (spread([100 * v for v in by_seed(part, metric, **of)]) for metric in ("accuracy", "spread", "jitter"))
+                    a, s, j = (mean_std([100 * v for v in by_seed(part, metric, **of)]) for metric in ("accuracy", "spread", "jitter"))
                     setting = next(t for t, _ in part if all(t[k] == v for k, v in of.items()))
                     beta = "" if setting["beta"] is None else f", {setting['beta']:g}"
                     cells.append(f"{a.mean:.2f} ± {a.std:.2f} ({s.mean:.2f}; {j.mean:.2f}) {setting['lr']:g}{beta}")
                 momentum, plain = ([100 * v for v in by_seed(part, "accuracy", method=name, noise=noise, inner=m)]
                                    for name in ("FCSG-M", "FCSG"))
-                gap = paired(momentum, plain)
+                gap = paired_ttest(momentum, plain)
                 lines.append(f"| {noise:g} | {m} | " + " | ".join(cells) + f" | {gap.mean:+.2f} [{gap.low:+.2f}, {gap.high:+.2f}] |")
         lines += [f"\n{table}: change from round to round, FCSG-M over FCSG: of the averaged model, of one client's model before the mean",
                   "| noise | m | averaged | one client |", "|---|---|---|---|"]
@@ -134,7 +134,7 @@ def report(done: Results) -> str:
               "| noise | m | FCSG | FCSG-M |", "|---|---|---|---|"]
     for (noise, m), _ in groups([d for d in done if d[0]["mean"] == "outside"], "noise", "inner").items():
         part = [(t, r) for t, r in done if t["mean"] == "outside" and t["noise"] == noise and t["inner"] == m]
-        cells = [spread([100 * v for v in by_seed(part, "accuracy", method=method)]) for method in ("FCSG", "FCSG-M")]
+        cells = [mean_std([100 * v for v in by_seed(part, "accuracy", method=method)]) for method in ("FCSG", "FCSG-M")]
         lines.append(f"| {noise:g} | {m} | " + " | ".join(f"{c.mean:.2f} ± {c.std:.2f}" for c in cells) + " |")
     return "\n".join(lines)
 

@@ -26,7 +26,7 @@ from rookery.errors import DataError
 from rookery.models import mlp
 from rookery.objectives import balanced_cross_entropy, cross_entropy, hyper_representation, loss_tuning
 from rookery.studies.statistics import best, groups, mean_std, rows
-from rookery.studies.trials import Result, Trial, announce, arguments, record, study
+from rookery.studies.trials import Result, Results, Trial, announce, arguments, record, study
 from rookery.training.loop import run
 
 

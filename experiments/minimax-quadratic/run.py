@@ -20,7 +20,7 @@ import numpy as np
 from rookery import FedAvgS, Federation, FedGDAGT, FedNest, LFedNest, as_bilevel
 from rookery.problems.testproblems import quadratic_saddle
 from rookery.studies.statistics import groups, mean_std
-from rookery.studies.trials import Result, Trial, announce, arguments, record, study, trials
+from rookery.studies.trials import Result, Results, Trial, announce, arguments, record, study, trials
 
 HERE = Path(__file__).resolve().parent
 METHODS = ("FedNest", "FedGDA-GT", "LFedNest", "FedAvg-S, at once", "FedAvg-S, y first")
