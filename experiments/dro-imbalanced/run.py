@@ -155,7 +155,7 @@ def main() -> None:
     plot(compared, where)
     table: list[dict[str, Any]] = [row | {"setting": {"table": name, **row["setting"]}} for name, done in compared.items()
                                    for row in rows(done, METRICS, setting=("data", "choice", "lr", "local_steps", "steps", "alpha"))]
-    record(where / "expected.json", table, sum(s.all.values()) / 60 / args.jobs,
+    record(where / "results.json", table, sum(s.all.values()) / 60 / args.jobs,
            None if small else f"python experiments/dro-imbalanced/run.py{' --cifar' * args.cifar}")
 
 

@@ -1,6 +1,6 @@
 """Equality of opportunity on Adult: FedDRO, GCIVR, reweighing and no constraint at all, with logistic regression at eight sites.
 
-    python experiments/fair-adult/run.py            the whole study, plots, expected.json; Adult in $ROOKERY_DATA
+    python experiments/fair-adult/run.py            the whole study, plots, results.json; Adult in $ROOKERY_DATA
     python experiments/fair-adult/run.py --quick    a small generated table in its place, written to --out only
 
 Khanduri et al., "FedDRO: Federated compositional optimization for distributionally robust learning", Figure 3;
@@ -176,7 +176,7 @@ def main() -> None:
              for row in rows([({"beta": 0.1 if t["method"] == "FedDRO" else None, **t}, r) for t, r in done], METRICS,
                              setting=("data", "protected", "rho", "local_steps", "steps", "batch", "lr", "beta"))]
     minutes = sum(json.loads(line)["result"]["seconds"] for line in store.read_text().splitlines()) / 60 / args.jobs  # grids too
-    record(where / "expected.json", table, minutes, None if small else "python experiments/fair-adult/run.py")
+    record(where / "results.json", table, minutes, None if small else "python experiments/fair-adult/run.py")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The theorems of FCSG, FCSG-M and Acc-FCSG-M as measurements: linear speed-up in the clients, and the order of the samples in ε.
 
-    python experiments/fcsg-theory/run.py            both, the plots, expected.json
+    python experiments/fcsg-theory/run.py            both, the plots, results.json
     python experiments/fcsg-theory/run.py --quick    a small version of the speed-up, written to --out only
 
 Wu et al., "Federated conditional stochastic optimization", NeurIPS 2023, Theorems 4.1, 4.4 and 4.7.
@@ -119,7 +119,7 @@ def main() -> None:
         rows, results = rows + more, [*results, *(r for _, r in [*tuning, *again])]
     where = args.out if args.quick else HERE
     plot(done, table, where / "theory.png")
-    record(where / "expected.json", rows, sum(r["seconds"] for r in results) / 60 / args.jobs)
+    record(where / "results.json", rows, sum(r["seconds"] for r in results) / 60 / args.jobs)
 
 
 if __name__ == "__main__":

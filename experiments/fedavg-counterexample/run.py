@@ -147,14 +147,14 @@ def plot(path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="where expected.json and limits.png go")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="where results.json and limits.png go")
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     start = time.perf_counter()
     rows = table()
     plot(out / "limits.png")
-    record(out / "expected.json", rows, (time.perf_counter() - start) / 60, "python experiments/fedavg-counterexample/run.py")
+    record(out / "results.json", rows, (time.perf_counter() - start) / 60, "python experiments/fedavg-counterexample/run.py")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """FedDRO's theorem as measurements: linear speed-up in the clients, and what is sent until a stationarity is reached.
 
-    python experiments/feddro-theory/run.py            both, the plot, expected.json
+    python experiments/feddro-theory/run.py            both, the plot, results.json
     python experiments/feddro-theory/run.py --quick    a small version, written to --out only
 
 Khanduri et al., "FedDRO: Federated compositional optimization for distributionally robust learning", Theorem 5.1, Corollaries 5.2 and 5.3:
@@ -178,7 +178,7 @@ def main() -> None:
     print("\n".join(lines))
     where = args.out if args.quick else HERE
     plot(regimes, laws, where / "laws.png")
-    record(where / "expected.json", rows, sum(r["seconds"] for r in found.values()) / 60 / args.jobs,
+    record(where / "results.json", rows, sum(r["seconds"] for r in found.values()) / 60 / args.jobs,
            None if args.quick else "python experiments/feddro-theory/run.py")
 
 

@@ -1,6 +1,6 @@
 """Features learned outside, the last layer inside, at 100 sites: FedNest, FedNest-SGD and LFedNest on MNIST, against training at once.
 
-    python experiments/hyper-representation/run.py                both splits, two tables, accuracy.png, expected.json; data: $ROOKERY_DATA
+    python experiments/hyper-representation/run.py                both splits, two tables, accuracy.png, results.json; data: $ROOKERY_DATA
     python experiments/hyper-representation/run.py --published    with the paper's step sizes only
     python experiments/hyper-representation/run.py --quick        handwritten digits of 8×8 pixels, few exchanges, written to --out only
 

@@ -1,6 +1,6 @@
 """Invariant logistic regression over 16 clients: FCSG, FCSG-M and Acc-FCSG-M at three noise levels and three inner batches.
 
-    python experiments/invariant-logistic/run.py            all of it: nine panels, two tables, the plot, expected.json
+    python experiments/invariant-logistic/run.py            all of it: nine panels, two tables, the plot, results.json
     python experiments/invariant-logistic/run.py --quick    a small version in a minute, written to --out only
 
 Wu et al., "Federated conditional stochastic optimization", NeurIPS 2023, section 5.1 and Figure 1.
@@ -187,7 +187,7 @@ def main() -> None:
     print(report(done))
     plot(done, where / "accuracy.png")
     seconds = sum(r["seconds"] for r in [*(r for _, r in tuned), *found.values()])
-    record(where / "expected.json", rows(done, ("accuracy", "spread", "jitter", "own_jitter"),
+    record(where / "results.json", rows(done, ("accuracy", "spread", "jitter", "own_jitter"),
                                          setting=("table", "mean", "noise", "inner", "lr", "beta")), seconds / 60 / args.jobs)
 
 

@@ -233,7 +233,7 @@ def main(task: str, here: Path, about: str, lrs: Sequence[float] = LRS) -> None:
         plot(compared, where / "accuracy.png")
         table = [row | {"setting": {"table": name, **row["setting"]}} for name, done in compared.items()
                  for row in rows(done, (*SHOWN, "held-out balanced", "diverged"), setting=("data", "split", "lr", "exchanges"))]
-        record(where / "expected.json", table, sum(spent.values()) / 60 / args.jobs,
+        record(where / "results.json", table, sum(spent.values()) / 60 / args.jobs,
                f"python experiments/{task}/run.py{' --published' * args.published}" if usual and not small else None)
 
     compared = {"as published": made(trials((PUBLISHED,), seeds, length))}

@@ -1,6 +1,6 @@
 """A loss for rare classes, learned at 100 sites: FedNest, FedNest-SGD and LFedNest on long-tailed MNIST, against training without it.
 
-    python experiments/loss-tuning/run.py                both splits, two tables, accuracy.png, expected.json; data: $ROOKERY_DATA
+    python experiments/loss-tuning/run.py                both splits, two tables, accuracy.png, results.json; data: $ROOKERY_DATA
     python experiments/loss-tuning/run.py --published    with the paper's step sizes only
     python experiments/loss-tuning/run.py --quick        handwritten digits of 8×8 pixels, few exchanges, written to --out only
 

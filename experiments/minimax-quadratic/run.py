@@ -3,7 +3,7 @@
     f_i(x, y) = −[½‖y‖² − b_i·y + t_i y·x] + (λ/2)‖x‖²,  b_i ~ N(0, s_i²), s_i ~ U(0, 2s), t_i ~ U(0, 0.1), d = 10
     x* = t̄b̄/(λ + t̄²), y* = b̄ − t̄x*
 
-    python experiments/minimax-quadratic/run.py            all settings, the plot, expected.json
+    python experiments/minimax-quadratic/run.py            all settings, the plot, results.json
     python experiments/minimax-quadratic/run.py --quick    one seed and few rounds, written to --out only
 
 Tarzanagh, Li, Thrampoulidis, Oymak, "FedNest: Federated bilevel, minimax, and compositional optimization", ICML 2022.
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rookery import FedAvgS, Federation, FedGDAGT, FedNest, LFedNest, as_bilevel
+from rookery import Bilevel, FedAvgS, Federation, FedGDAGT, FedNest, LFedNest, as_bilevel
 from rookery.problems.testproblems import quadratic_saddle
 from rookery.studies.statistics import groups, mean_std
 from rookery.studies.trials import Result, Results, Trial, announce, arguments, record, study, trials
@@ -46,7 +46,7 @@ def work(trial: Trial) -> Result:
     drawn = np.random.default_rng(trial["seed"]).choice((1, 5, 9), clients).tolist()
     steps = tuple(drawn) if mode == "full, unequal τ" else STEPS
     method = algorithm(trial["method"], trial["lam"], steps)
-    problem = as_bilevel(k.problem) if isinstance(method, FedNest) else k.problem
+    problem = as_bilevel(k.problem) if method.solves is Bilevel else k.problem
     fed = Federation(problem, k.data, seed=trial["seed"], clients_per_round=50 if mode == "50 of 1000" else None, engine="vectorised")
     t, b = k.data.fields["t"].mean(), k.data.fields["b"].mean(0)
     assert k.y_star is not None
@@ -122,7 +122,7 @@ def main() -> None:
     print("\n".join(lines))
     where = args.out if args.quick else HERE
     plot(done, where / "saddle.png")
-    record(where / "expected.json", rows, sum(r["seconds"] for _, r in done) / 60 / args.jobs,
+    record(where / "results.json", rows, sum(r["seconds"] for _, r in done) / 60 / args.jobs,
            None if args.quick else "python experiments/minimax-quadratic/run.py")
 
 

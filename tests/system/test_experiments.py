@@ -46,7 +46,7 @@ def test_the_quick_version_runs_and_leaves_a_record(experiment: str, plots: tupl
     monkeypatch.setattr(sys, "argv", ["run.py", "--quick", "--jobs", "1", "--out", str(tmp_path)])
     module(experiment, "run").main()
     assert "|---|" in capsys.readouterr().out
-    found = json.loads((tmp_path / "expected.json").read_text())
+    found = json.loads((tmp_path / "results.json").read_text())
     assert set(found) == {"command", "commit", "date", "machine", "minutes", "rows"}
     assert {row["method"] for row in found["rows"]} >= methods
     for row in found["rows"]:

@@ -41,7 +41,7 @@ def test_a_small_study_leaves_two_tables_a_plot_and_a_record(tmp_path: Path, mon
     printed = capsys.readouterr().out
     assert printed.count("as published: test accuracy") == 2  # once before the grid, which may take long
     assert printed.count("fairly tuned: test accuracy") == 1
-    found = json.loads((tmp_path / "expected.json").read_text())
+    found = json.loads((tmp_path / "results.json").read_text())
     assert {(row["method"], row["setting"]["table"], row["setting"]["split"]) for row in found["rows"]} == {
         (method, table, split) for method in nested.METHODS for table in ("as published", "fairly tuned") for split in nested.SPLITS}
     assert all(0 <= row["mean"] <= 1 for row in found["rows"])
