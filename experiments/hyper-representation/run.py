@@ -13,14 +13,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "loss-tuning"))
-
-from nested import main as study  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "loss-tuning"))
+from nested import main as study
 
 
 def main() -> None:
-    study("hyper-representation", HERE, __doc__ or "")
+    study("hyper-representation", Path(__file__).resolve().parent, __doc__ or "")
 
 
 if __name__ == "__main__":

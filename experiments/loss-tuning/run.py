@@ -9,8 +9,10 @@ Tarzanagh, Li, Thrampoulidis, Oymak, "FedNest: Federated bilevel, minimax, and c
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from nested import main as study
 
 
