@@ -25,7 +25,7 @@ def test_a_trial_exchanges_what_the_axis_says(task: str, method: str, of_a_round
     assert not found["diverged"]
 
 
-def test_sites_are_unlike_and_mark_a_fifth_of_their_rows_for_validation() -> None:
+def test_sites_are_heterogeneous_and_mark_a_fifth_of_their_rows_for_validation() -> None:
     data, held = module("loss-tuning", "nested").sites({"task": "hyper-representation", **TRIAL}, False)
     assert all(len(data.views(k)["labels"].unique()) <= 4 for k in range(len(data.names)))  # of two shards
     assert abs(float(data.fields["validation"].mean()) - 0.2) < 0.02
