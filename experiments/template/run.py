@@ -60,7 +60,7 @@ def plot(done: Results, path: Path) -> None:
         for ax, split in zip(axes, SPLITS, strict=True):
             for number, ((method,), found) in enumerate(groups([d for d in done if d[0]["split"] == split], "method").items()):
                 band(ax, range(len(found[0]["curve"])), [r["curve"] for r in found], number, method)
-            ax.set(title=split, xlabel="round")
+            ax.set(title=split, xlabel="round", ylim=(0.8, 1.0))
         axes[0].set_ylabel("test accuracy")
         axes[0].legend()
 
