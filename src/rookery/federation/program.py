@@ -26,6 +26,7 @@ class Program:
     """
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         PROGRAMS[f"{cls.__module__}.{cls.__qualname__}"] = cls
 
 
