@@ -41,6 +41,8 @@ def dataset_rows(datasets: Mapping[str, MapStyle | Dataset[Any]], fields: Sequen
     forms = None
     for key, dataset in datasets.items():
         name = client_name(key)
+        if name in clients:
+            raise DataError(f"client names must be distinct, but {name!r} stands twice; rename one of them")
         clients[name] = DatasetRows(name, map_style(name, dataset), None if fields is None else tuple(fields), forms)
         forms = clients[name].forms
     for field, given in (columns or {}).items():
@@ -83,7 +85,8 @@ class DatasetRows:
             raise DataError(f"client {name!r} has no rows; leave it out of the federation")
         self.columns: dict[str, Tensor] = {}
         self.repeatable = False  # whether reading was seen to leave the generators of random numbers alone
-        self.forms = {field: self._form(field, 0, value) for field, value in self._item(0).items()} if forms is None else forms
+        self.forms = forms or {}
+        self.forms = forms or {field: self._form(field, 0, value) for field, value in self._item(0).items()}
         self.kinds: dict[str, set[object]] = {field: set() for field in self.forms}  # kinds of values that collate to the form
         self.row_bytes = sum(math.prod(form.shape) * form.dtype.itemsize for form in self.forms.values())
         self.chunk = max(1, min(CHUNK_ROWS, CHUNK_BYTES // max(1, self.row_bytes)))
@@ -144,18 +147,19 @@ class DatasetRows:
             item = self.dataset[row if self.index is None else int(self.index[row])]
         except Exception as error:
             raise DataError(f"{self._row(row)} cannot be read: its dataset raises {_said(error)}") from error
-        forms = getattr(self, "forms", None)
         if isinstance(item, Mapping):
-            found = {key: item[key] for key in (item if self.fields is None else self.fields) if key in item}
-            wanted = forms or self.fields or found
-            if set(found) != set(wanted):
-                raise DataError(f"every row needs the same fields: {sorted(wanted)}; {self._row(row)} has {sorted(map(str, item))}")
-            return found
-        values = item if isinstance(item, tuple | list) else (item,)
-        names = tuple(forms or self.fields or PAIR[: len(values)])
-        if len(values) != len(names):
-            raise DataError(f"{self._row(row)} has {len(values)} entries, and {len(names)} are named, {names}: name each with fields=(…)")
-        return dict(zip(names, values, strict=True))
+            found = {key: item[key] for key in self.fields or item if key in item}
+        else:
+            values = item if isinstance(item, tuple | list) else (item,)
+            names = self.fields or PAIR[: len(values)]
+            if len(values) != len(names):
+                raise DataError(f"{self._row(row)} has {len(values)} entries, and {len(names)} are named, {names}: name each with "
+                                "fields=(…)")
+            found = dict(zip(names, values, strict=True))
+        wanted = self.forms or self.fields or found
+        if not found or set(found) != set(wanted):
+            raise DataError(f"every row needs the same fields, {sorted(wanted)}; {self._row(row)} has {sorted(map(str, found))}")
+        return found
 
     def _form(self, field: str, row: int, value: object) -> Form:
         """What a value becomes as a row of a tensor."""
@@ -206,11 +210,8 @@ class DatasetRows:
 
 def gather(clients: Sequence[DatasetRows], owners: NDArray[np.int64], rows: NDArray[np.int64], device: torch.device) -> dict[str, Tensor]:
     """Rows of several clients in their order, read in chunks into their place, so that nothing is in memory twice."""
-    forms, size = clients[0].forms, clients[0].row_bytes * len(rows)
-    if size > _memory():
-        who = f"client {clients[owners[0]].name!r}" if (owners == owners[0]).all() else f"{len(np.unique(owners))} clients at once"
-        raise DataError(f"{len(rows)} rows of {who} take {size / 1e9:.3g} GB, more than the memory of this machine: give the algorithm a "
-                        'batch size, evaluate on fewer rows, or write engine="loop" for small batches of many clients')
+    forms, who = clients[0].forms, [clients[k].name for k in np.unique(owners)]
+    fits_memory(clients[0].row_bytes, len(rows), f"client {who[0]!r}" if len(who) == 1 else f"{len(who)} clients at once")
     found = {name: torch.empty((len(rows), *form.shape), dtype=form.dtype, device=device) for name, form in forms.items()}
     for owner in np.unique(owners):
         places, client = np.flatnonzero(owners == owner), clients[owner]
@@ -221,12 +222,15 @@ def gather(clients: Sequence[DatasetRows], owners: NDArray[np.int64], rows: NDAr
     return found
 
 
-def _memory() -> float:
-    """Bytes of memory, where the system tells."""
+def fits_memory(row_bytes: int, rows: int, who: str) -> None:
+    """Refuse to read what this machine cannot hold, where the system tells how much that is, before the system ends the process."""
     try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
-        return math.inf
+        return
+    if row_bytes * rows > memory:
+        raise DataError(f"{rows} rows of {who} take {row_bytes * rows / 1e9:.3g} GB, more than the memory of this machine: give the "
+                        'algorithm a batch size, evaluate on fewer rows, or write engine="loop" for small batches of many clients')
 
 
 def _said(error: Exception) -> str:

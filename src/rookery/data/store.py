@@ -17,7 +17,7 @@ from ..errors import DataError
 from ..federation.rng import name_key
 from . import partition
 from .columns import Form, Groups, as_column, check_clients, client_name, found_device, joined, not_finite
-from .items import DatasetRows, MapStyle, dataset_rows, gather
+from .items import DatasetRows, MapStyle, dataset_rows, fits_memory, gather
 
 Fields = Mapping[str, Any]
 
@@ -273,6 +273,7 @@ class DatasetData(Data):
 
     def views(self, client: int) -> dict[str, Tensor]:
         """One client's rows, all of them read now."""
+        fits_memory(self._clients[client].row_bytes, int(self.sizes[client]), f"client {self.names[client]!r}")
         return self.take(int(self.offsets[client]) + torch.arange(int(self.sizes[client])))
 
     def part(self, *clients: int) -> Data:

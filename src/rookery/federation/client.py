@@ -198,7 +198,7 @@ class Drawing:
         self.setting, self.client, self.times, self.step = setting, client, times, 0
         self.clients = np.asarray([client])
         self.keys = setting.keys(self.clients, phase, call)
-        self.streams: dict[int, np.random.Generator] = {}
+        self.stream = partial(_stream, {})  # knows nothing of the drawing, whose rows are freed as soon as the call has ended
         self.ahead: dict[tuple[int, Request], tuple[int, Draw, dict[str, Tensor]]] = {}
         self.rows: dict[str, Tensor] = {}  # all of the client's, once a full batch was drawn: rows of a dataset are read once a call
         self.versions: list[int] = []
@@ -230,7 +230,7 @@ class Drawing:
         known = self.ahead.get((position, request))
         if known is None or self.step >= known[0] + len(known[1].steps):
             steps = np.arange(self.step, min(self.step + self.ahead_of(request), self.times))
-            draw = Draw(self.setting.data, self.clients, self.keys, position, steps, self._stream)
+            draw = Draw(self.setting.data, self.clients, self.keys, position, steps, self.stream)
             known = self.step, draw, {} if request == Request() else self.setting.problem.sampling.select(draw, request)
             self.ahead[position, request] = known
         return known
@@ -245,7 +245,8 @@ class Drawing:
         """Whether the client's rows were changed in place since a full batch, which is a view of them, was drawn."""
         return self.versions != [field._version for field in self.rows.values()]
 
-    def _stream(self, _: int, key: int) -> np.random.Generator:
-        if key not in self.streams:
-            self.streams[key] = rng.normal_stream(key)
-        return self.streams[key]
+
+def _stream(streams: dict[int, np.random.Generator], _: int, key: int) -> np.random.Generator:
+    if key not in streams:
+        streams[key] = rng.normal_stream(key)
+    return streams[key]
