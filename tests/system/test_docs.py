@@ -31,7 +31,7 @@ def program(page: Path) -> str:
 
 def pages() -> list[Path]:
     readme = ROOT / "README.md"
-    return [ROOT / "docs" / "adding-an-algorithm.md", *([readme] if readme.exists() and program(readme).strip() else [])]
+    return [ROOT / "docs" / "adding-an-algorithm.md", ROOT / "docs" / "your-data.md", *([readme] if readme.exists() and program(readme).strip() else [])]
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
