@@ -15,7 +15,6 @@ from rookery import Data, FedAvg, Federation
 from rookery.data import dirichlet, hold_out, split
 from rookery.engines import Wire
 from rookery.errors import CheckpointError, DataError
-from rookery.studies.forecast import forecast
 from rookery.training import checkpoint
 
 
@@ -64,9 +63,6 @@ def test_the_rest_of_the_interface_is_that_of_rows_in_memory() -> None:
         data.column("inputs", 0)
     with pytest.raises(DataError, match=r"no field of them is in memory: write data.take\(rows\)"):
         _ = data.fields
-    algorithm = FedAvg(0.1, 1, 2)
-    seen = [forecast(algorithm, Federation(LINEAR, either), torch.zeros(3), rounds=4) for either in (memory, data)]
-    assert seen[0] == seen[1] is not None
 
 
 def test_rows_go_to_the_federations_device() -> None:
