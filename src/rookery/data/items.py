@@ -86,7 +86,8 @@ class DatasetRows:
         self.columns: dict[str, Tensor] = {}
         self.repeatable = False  # whether reading was seen to leave the generators of random numbers alone
         self.forms = forms or {}
-        self.forms = forms or {field: self._form(field, 0, value) for field, value in self._item(0).items()}
+        if not self.forms:
+            self.forms = {field: self._form(field, 0, value) for field, value in self._item(0).items()}
         self.kinds: dict[str, set[object]] = {field: set() for field in self.forms}  # kinds of values that collate to the form
         self.row_bytes = sum(math.prod(form.shape) * form.dtype.itemsize for form in self.forms.values())
         self.chunk = max(1, min(CHUNK_ROWS, CHUNK_BYTES // max(1, self.row_bytes)))
@@ -132,8 +133,8 @@ class DatasetRows:
         return {field: self._collated(field, rows, [item[field] for item in items]) for field in self.forms}
 
     def fingerprint(self) -> str:
-        """Of the number of rows, and the bytes of the first and the last one."""
-        digest = hashlib.blake2b(str(self.size).encode(), digest_size=16)
+        """Of the rows' numbers, and of the bytes of the first and the last one."""
+        digest = hashlib.blake2b(str(self.size).encode() if self.index is None else self.index.tobytes(), digest_size=16)
         for values in self.read([0, self.size - 1]).values():
             digest.update(values.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()

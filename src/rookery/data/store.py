@@ -123,8 +123,9 @@ class Data:
         Items are read when a batch is drawn, collated as a DataLoader collates them (`torch.utils.data.default_collate`), moved to the
         federation's device, and kept no longer than the batch; they have to be the same every time. Draws without a size, evaluation and
         set-up sums read all rows of a client for that call, one client after the other. What goes by a field's values (`Stratified`,
-        `Positives`, `PerTask`, `hold_out` by groups) reads every item once and keeps that field, unless `columns` has it. What is wrong
-        with a row is said when it is read, except for the first client's first one.
+        `Positives`, `PerTask`, `hold_out` by groups) reads every item once and keeps that field, unless `columns` has it. The first row
+        of the first client is read at once, for the fields' names, shapes and dtypes; what is wrong with another one is said when it is
+        read.
 
         >>> from torch.utils.data import TensorDataset
         >>> north, south = TensorDataset(torch.ones(3, 2), torch.arange(3)), TensorDataset(torch.zeros(2, 2), torch.arange(2))
@@ -167,14 +168,14 @@ class Data:
         """The shape and dtype of a row of each field."""
         return {name: Form(tuple(field.shape[1:]), field.dtype) for name, field in self.fields.items()}
 
-    def column(self, field: str, client: int) -> Tensor:
-        """One field of one client, with one number a row where rows stay in datasets."""
+    def column(self, field: str, client: int | None = None) -> Tensor:
+        """One field of one client, or of all; where rows stay in datasets, one that has one number a row."""
         if field not in self.forms():
             raise DataError(f"there is no field {field!r}; the clients have {sorted(self.forms())}")
         return self._column(field, client)
 
-    def _column(self, field: str, client: int) -> Tensor:
-        return self.views(client)[field]
+    def _column(self, field: str, client: int | None) -> Tensor:
+        return self.fields[field] if client is None else self.fields[field].narrow(0, int(self.offsets[client]), int(self.sizes[client]))
 
     def take(self, rows: Tensor) -> dict[str, Tensor]:
         """Every field at `rows` (any shape of row numbers; the field's own shape follows)."""
@@ -219,8 +220,7 @@ class Data:
                 raise DataError(f"no field {field!r} to group by; the clients have {sorted(forms)}")
             if forms[field].shape:
                 raise DataError(f"field {field!r} groups rows by one number each; it has rows of shape {forms[field].shape}")
-            value = torch.cat([self.column(field, k) for k in range(len(self.names))]).cpu().numpy()
-            cache[field] = Groups.of(value, self.sizes)
+            cache[field] = Groups.of(self.column(field).cpu().numpy(), self.sizes)
         return cache[field]
 
     def fingerprint(self) -> list[str]:
@@ -258,12 +258,13 @@ class DatasetData(Data):
     def forms(self) -> dict[str, Form]:
         return self._clients[0].forms
 
-    def _column(self, field: str, client: int) -> Tensor:
+    def _column(self, field: str, client: int | None) -> Tensor:
         form = self.forms()[field]
         if form.shape:
             raise DataError(f"a column of rows that stay in a dataset has one number a row; field {field!r} is {form}: write "
                             "data.take(rows), or data.views(client) for all rows of a client")
-        return self._clients[client].column(field).to(self.device)
+        clients = self._clients if client is None else (self._clients[client],)
+        return torch.cat([own.column(field) for own in clients]).to(self.device)
 
     def take(self, rows: Tensor) -> dict[str, Tensor]:
         flat = rows.reshape(-1).cpu().numpy()
@@ -280,8 +281,8 @@ class DatasetData(Data):
         return DatasetData([self._clients[k] for k in clients], self.device)
 
     def only(self, rows: NDArray[np.int64]) -> Data:
-        owners = self._owners(rows)
-        return DatasetData([self._clients[k].only(rows[owners == k] - self.offsets[k]) for k in np.unique(owners)], self.device)
+        each = np.split(rows - self.offsets[self._owners(rows)], np.searchsorted(rows, self.offsets[1:]))
+        return DatasetData([client.only(own) for client, own in zip(self._clients, each, strict=True) if len(own)], self.device)
 
     def _moved(self, device: torch.device) -> Data:
         return self if device == self.device else DatasetData(self._clients, device)

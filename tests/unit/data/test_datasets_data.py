@@ -52,6 +52,8 @@ def test_the_rest_of_the_interface_is_that_of_rows_in_memory() -> None:
     assert data.client_keys.tolist() == memory.client_keys.tolist()
     assert [data.owner(row) for row in range(24)] == [memory.owner(row) for row in range(24)]
     assert data.device == memory.device
+    for client in (None, 0, 2):
+        assert torch.equal(data.column("labels", client), memory.column("labels", client))
     assert data.to("cpu") is data
     assert torch.equal(data.part(2, 0).views(1)["inputs"], memory.part(2, 0).views(1)["inputs"])
     assert data.part(2, 0).names == memory.part(2, 0).names == ("east", "north")
