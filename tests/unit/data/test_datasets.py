@@ -149,7 +149,7 @@ def test_objectives_that_go_by_a_field(engine: str) -> None:
     assert torch.equal(*ends)
 
 
-@pytest.mark.parametrize("engine", ["loop", "vectorised"])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("batch", [3, None])
 def test_bilevel_objectives_read_one_column_and_not_the_rows(engine: str, batch: int | None) -> None:
     problem = hyper_parameters(lambda y, b: (b.inputs @ y - b.labels).square(), sampling=Stratified("validation", 1))
