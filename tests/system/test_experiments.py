@@ -158,6 +158,17 @@ def test_replicas_do_not_touch_each_other() -> None:
     assert not torch.equal(ends[0][0], ends[1][0])
 
 
+def test_what_a_client_sends_is_what_was_recorded() -> None:
+    """The shortest run of the law of communication: x twice a round, y 2 + 1/I times a step."""
+    found = module("feddro-theory", "sided").work({"method": "FedDRO", "differ": True, "local_steps": None, "clients": 4, "steps": 256,
+                                                   "d": 32, "local": 4.0, "seed": 0})
+    recorded, = (row for row in json.loads((FOLDER / "feddro-theory" / "results.json").read_text())["rows"]
+                 if row["setting"].items() >= {"regime": "law", "clients": 4, "steps": 258}.items())
+    assert {name: found[name] for name in ("steps", "rounds", "floats")} == {"steps": 258, "rounds": 43, "floats": 3311}
+    assert recorded["setting"].items() >= {"rounds": 43, "floats": 3311}.items()
+    assert np.mean(found["values"]) == pytest.approx(recorded["mean"], rel=1e-4)
+
+
 def test_fits_find_the_law_they_look_for() -> None:
     """Values of exactly 3/√(KT): steps to a level fall as 1/K, and what is sent follows its exponents; a law without K does not pass."""
     run = module("feddro-theory", "run")
