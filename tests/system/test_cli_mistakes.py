@@ -116,7 +116,7 @@ def test_an_override_of_another_form(override: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("entry", "words"), [
-    ({"device": "gpu"}, r"torch finds no device 'gpu' on this machine; it finds cpu"),
+    ({"device": "gpu"}, r"torch finds no device 'gpu' on this machine; write device='cpu'"),
     ({"device": "cuda:99"}, r"torch finds no device 'cuda:99'"), ({"device": 0}, r"federation.device must be a text"),
     ({"precision": "bf16"}, r"federation.precision is one of float32, bfloat16, float16; did you mean 'bfloat16'"),
     ({"precision": "half"}, r"federation.precision is one of float32")])

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..algorithms import FedAvg
 from ..data import Data, positive_counts
+from ..data.columns import found_device
 from ..data.imbalance import drop_positives, long_tail, step
 from ..data.partition import by_column, by_quantity, dirichlet, iid, label_shards
 from ..data.readers import Table, load, read_csv, read_images, read_npz
@@ -172,15 +173,6 @@ class SitesSection:
                 return by_column(train.values(self.column))
 
 
-def check_device(device: str) -> None:
-    """Refuse a device that torch does not find."""
-    try:
-        torch.empty(0, device=device)
-    except (AssertionError, RuntimeError):  # torch built without CUDA asserts
-        there = ["cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count())), *(["mps"] if torch.backends.mps.is_available() else [])]
-        raise ConfigError(f"torch finds no device {device!r} on this machine; it finds {', '.join(there)}") from None
-
-
 @dataclass(frozen=True)
 class FederationSection:
     """[federation] how the sites work together. Weights by `positives` make every positive row count the same.
@@ -204,7 +196,7 @@ class FederationSection:
             raise ConfigError(f"seed must be a whole number from 0 to 2**32 - 1; got {self.seed}")
         if self.min_batch < 1:
             raise ConfigError(f"min_batch must be at least 1; got {self.min_batch}")
-        check_device(self.device)
+        found_device(self.device)
 
     @property
     def autocast(self) -> torch.dtype | None:
