@@ -68,8 +68,8 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
         last = result.history[-1]
         names = [name.removeprefix("test ") for name in last if name.startswith("test ")]
         table = Table("", *names, title=f"after {last['round']:.0f} rounds ({result.reason})")
-        for part in ("validation", "test"):
-            table.add_row(part, *(f"{last[f'{part} {name}']:.4f}" if f"{part} {name}" in last else "–" for name in names))
+        for which in ("validation", "test"):
+            table.add_row(which, *(f"{last[f'{which} {name}']:.4f}" if f"{which} {name}" in last else "–" for name in names))
         console.print(table)
     account = job.fed.ledger["train"]
     megabytes = (account.bytes_up + account.bytes_down) / 1e6

@@ -26,20 +26,20 @@ P = TypeVar("P", bound=Problem)
 
 def build(config: Description, folder: Path | None = None) -> Job:
     """Read the data, spread it over sites, build the model and the problem. The folder is where sites on a wire keep their state."""
-    part, seed = config.federation, config.federation.seed
+    section, seed = config.federation, config.federation.seed
     train, classes, test = config.data.read(seed)
     site = config.sites.spread(train, classes, seed)
     data = Data.by_site({name: field for name, field in train.fields.items() if name != "site"}, site.tolist())
     data, held = hold_out(data, config.data.validation, seed, groups="group" if "group" in data.fields else None)
-    if part.clients_per_round is not None and part.clients_per_round > len(data.names):
-        raise ConfigError(f"federation.clients_per_round is {part.clients_per_round}, but there are {len(data.names)} sites")
-    data = config.objective.rows(data, len(train.classes), seed).to(part.device)
+    if section.clients_per_round is not None and section.clients_per_round > len(data.names):
+        raise ConfigError(f"federation.clients_per_round is {section.clients_per_round}, but there are {len(data.names)} sites")
+    data = config.objective.rows(data, len(train.classes), seed).to(section.device)
     held = with_site(held, data.names) if "site" in data.fields else held  # they stay where scores are computed
     torch.manual_seed(seed)
     net = _net(config, tuple(train.fields["inputs"].shape[1:]), len(train.classes))
-    given = config.objective.given(Model(net.to(part.device)), data, len(train.classes))
+    given = config.objective.given(Model(net.to(section.device)), data, len(train.classes))
     problem = config.objective.problem(given, getattr(config.algorithm, "batch", None))
-    fed = _federation(config, problem, data, part.weigh(data), seed, folder)
+    fed = _federation(config, problem, data, section.weigh(data), seed, folder)
     # another seed than that of the run, which would draw the same rows and cohorts once more
     warm_up = None if config.warm_up.rounds == 0 else _federation(config, balanced_cross_entropy(given.model), data, "samples",
                                                                   seed + 2**32, folder)
@@ -47,10 +47,10 @@ def build(config: Description, folder: Path | None = None) -> Job:
 
 
 def _federation(config: Description, problem: P, data: Data, weights: str | list[float], seed: int, folder: Path | None) -> Federation[P]:
-    part, engine = config.federation, choose(config.federation.engine)
+    section, engine = config.federation, choose(config.federation.engine)
     engine.folder = None if folder is None else folder / "sites"
-    return Federation(problem, data, engine=engine, weights=weights, clients_per_round=part.clients_per_round, cohorts=part.cohorts,
-                      min_batch=part.min_batch, seed=seed, device=part.device, precision=part.autocast)
+    return Federation(problem, data, engine=engine, weights=weights, clients_per_round=section.clients_per_round, cohorts=section.cohorts,
+                      min_batch=section.min_batch, seed=seed, device=section.device, precision=section.autocast)
 
 
 def _net(config: Description, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -101,8 +101,8 @@ def describe(config: Description) -> dict[str, dict[str, Any]]:
     tree: dict[str, dict[str, Any]] = {"algorithm": _describe_algorithm(config.algorithm), "model": config.model.describe(),
                                        "objective": config.objective.describe()}
     for section in _SECTIONS:
-        part = getattr(config, section)
-        tree[section] = {f.name: plain(getattr(part, f.name)) for f in fields(part) if getattr(part, f.name) != f.default}
+        own = getattr(config, section)
+        tree[section] = {f.name: plain(getattr(own, f.name)) for f in fields(own) if getattr(own, f.name) != f.default}
     return {section: tree[section] for section in ("data", *tree) if tree[section]}
 
 

@@ -112,7 +112,7 @@ class Job:
 
     @property
     def metrics(self) -> list[str]:
-        """What an evaluation tells of a part of the rows; AUC and AP only where it has rows of both classes."""
+        """What an evaluation tells of validation and of test rows; AUC and AP only where it has rows of both classes."""
         ranking, own = RANKING if len(self.test.classes) == 2 else (), [metric.name for metric in self.description.metrics]
         return [*PLAIN, *ranking, *self.description.objective.declared.metrics, *own]
 
@@ -135,21 +135,21 @@ class Job:
         return outputs.cpu()
 
     def _both(self, vector: Tensor) -> Metrics:
-        parts = {"validation": self.held.fields, "test": self.test.fields}
-        return {f"{part} {name}": value for part, fields in parts.items() for name, value in self._score(vector, fields, part).items()}
+        rows = {"validation": self.held.fields, "test": self.test.fields}
+        return {f"{which} {name}": value for which, fields in rows.items() for name, value in self._score(vector, fields, which).items()}
 
-    def _score(self, vector: Tensor, fields: dict[str, Tensor], part: str) -> Metrics:
+    def _score(self, vector: Tensor, fields: dict[str, Tensor], which: str) -> Metrics:
         objective, output = self.description.objective, self.predict(vector, fields["inputs"])
         finite = torch.isfinite(output).all(1)
         if not bool(finite.all()):
-            raise Diverged(f"the model's outputs for {int((~finite).sum())} of {len(output)} {part} rows are not finite: "
+            raise Diverged(f"the model's outputs for {int((~finite).sum())} of {len(output)} {which} rows are not finite: "
                            "lower the learning rate")
         found = row_scores(output, fields["labels"])
         if objective.declared.scores is not None:
             found |= objective.declared.scores(output, fields, objective.entries)
         for name, value in found.items():
             if not math.isfinite(value):
-                raise Diverged(f"the {part} {name} is {value}: lower the learning rate")
+                raise Diverged(f"the {which} {name} is {value}: lower the learning rate")
         for metric in self.description.metrics:
             found |= metric.score(output, fields)
         return found
@@ -157,11 +157,11 @@ class Job:
     def run(self, folder: Path | None, label: str, resume: bool = False, minutes: float | None = None, callbacks: Sequence[Callback] = (),
             about: dict[str, Any] | None = None) -> Run:
         """Train, and leave in the folder, if there is one, what a report is made of: history, test predictions and `about.json`."""
-        part, warm_up = self.description.run, self.description.warm_up
-        if warm_up.rounds > part.rounds:
-            raise ConfigError(f"warm_up.rounds is {warm_up.rounds}, but the run has {part.rounds} rounds in all: raise run.rounds")
+        section, warm_up = self.description.run, self.description.warm_up
+        if warm_up.rounds > section.rounds:
+            raise ConfigError(f"warm_up.rounds is {warm_up.rounds}, but the run has {section.rounds} rounds in all: raise run.rounds")
         objective = self.description.objective
-        if part.output == "uniform" and objective.declared.trained != "x":
+        if section.output == "uniform" and objective.declared.trained != "x":
             raise ConfigError(f"run.output = \"uniform\" keeps x alone, and {objective.name} trains the model in y: write \"last\"")
         if folder is None:
             return self._train(None, resume, minutes, callbacks)
@@ -175,9 +175,9 @@ class Job:
         return result
 
     def _train(self, folder: Path | None, resume: bool, minutes: float | None, callbacks: Sequence[Callback]) -> Run:
-        part, stages = self.description.run, self.stages
-        result = run_stages(stages, part.every, folder=folder, resume=resume, save_every=part.save_every,
-                            minutes=part.minutes if minutes is None else minutes, callbacks=callbacks, output=part.output,
+        section, stages = self.description.run, self.stages
+        result = run_stages(stages, section.every, folder=folder, resume=resume, save_every=section.save_every,
+                            minutes=section.minutes if minutes is None else minutes, callbacks=callbacks, output=section.output,
                             loss="validation loss")
         if result.stage < len(stages) - 1:  # it ended in the warm-up: what that cost is what the run did
             self.fed.ledger.load(stages[result.stage].fed.ledger.to_json())

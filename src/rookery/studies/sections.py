@@ -105,8 +105,8 @@ class DataSection:
         return (train, classes, test) if keep is None else (train.take(keep), classes[keep], test)
 
     def _tables(self) -> tuple[Table, Table]:
-        share: dict[str, Any] = {} if self.test_share is None else {"test_share": self.test_share}
-        options: dict[str, Any] = {**share, "seed": self.split_seed}
+        said: dict[str, Any] = {} if self.test_share is None else {"test_share": self.test_share}
+        options: dict[str, Any] = {**said, "seed": self.split_seed}
         columns = {"site": self.site, "group": self.group, "test": self.test}
         if self.csv is not None:
             assert self.label is not None
@@ -117,7 +117,7 @@ class DataSection:
         if self.images is not None:
             return read_images(self.images, self.size, **options)
         assert self.name is not None
-        return load(self.name, **(options if self.split_seed else share))
+        return load(self.name, **(options if self.split_seed else said))
 
     def _thinning(self, train: Table, seed: int) -> NDArray[np.bool_] | None:
         labels = train.fields["labels"].numpy()

@@ -80,7 +80,7 @@ def typed(value: Any, hint: Any, where: str) -> Any:
 def _schedule(table: dict[str, Any], where: str) -> Schedule:
     kind = table.pop("kind", None)
     if kind not in SCHEDULES:
-        raise ConfigError(f"{where} as a schedule has kind = one of {', '.join(SCHEDULES)}, as in {{kind = \"drop\", start = 0.1, "
+        raise ConfigError(f"{where} as a schedule has kind = one of {', '.join(SCHEDULES)}, as in {{kind = \"drop\", initial = 0.1, "
                           f"rounds = [90]}}; {nearest(str(kind), list(SCHEDULES))}It was given {kind!r}")
     return build_section(SCHEDULES[kind], table, where)
 

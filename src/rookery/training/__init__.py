@@ -1,4 +1,4 @@
-"""Running an algorithm: the loop, checkpoints, schedules, trackers."""
+"""Running an algorithm: the loop, its stages, checkpoints, schedules, trackers."""
 
 from .checkpoint import load, save
 from .loop import run, run_stages

@@ -110,9 +110,9 @@ def fingerprint(algorithm: Algorithm[Any], fed: Federation[Problem]) -> str:
     except FrameError as error:
         raise CheckpointError(str(error)) from None
     problem = [type(fed.problem).__name__, repr(fed.problem.sampling), str(fed.setting.precision)]
-    parts = [program, str(fed.setting.seed), str(fed.clients_per_round), fed.cohorts, *fed.data.names, str(fed.data.sizes.tolist()),
+    texts = [program, str(fed.setting.seed), str(fed.clients_per_round), fed.cohorts, *fed.data.names, str(fed.data.sizes.tolist()),
              str(fed.weights.tolist()), *fed.data.fingerprint(), *problem]
-    return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
