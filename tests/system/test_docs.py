@@ -52,11 +52,12 @@ def test_the_commands_of_the_five_minutes_run(tmp_path: Path, monkeypatch: pytes
     """Its files are written down as they stand, its commands given one after the other."""
     text = (ROOT / "docs" / "five-minutes.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    for block in re.finditer(r"^```toml\n# (\S+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for block in re.finditer(r"^```(?:toml|python)\n# (\S+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         Path(block[1]).write_text(block[2])
     commands = [shlex.split(line) for block in re.finditer(r"^```console\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
                 for line in block[1].splitlines()]
-    assert len(commands) == 6
+    assert len(commands) == 10
     for command in commands:
         jobs = ["--jobs", "1"] if command[1] == "compare" else []
         monkeypatch.setattr(sys, "argv", [*command, *jobs])
@@ -65,6 +66,8 @@ def test_the_commands_of_the_five_minutes_run(tmp_path: Path, monkeypatch: pytes
         assert not caught.value.code, command
     assert Path("rare.html").exists()
     assert Path("runs/compare/report.html").exists()
+    assert Path("runs/focal/report.html").exists()
+    sys.modules.pop("mine", None)
 
 
 def test_a_table_of_ones_own_as_the_five_minutes_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
