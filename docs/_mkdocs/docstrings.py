@@ -12,12 +12,16 @@ from collections.abc import Iterator
 
 import griffe
 
-ENTRY = re.compile(r"(?P<names>\*{0,2}[\w.]+(?:, \*{0,2}[\w.]+)*):\s+(?P<text>\S.*)")
+ENTRY = re.compile(r"(?P<names>[\w.*=\"]+(?:(?:, | with )[\w.*=\"]+)*):\s+(?P<text>\S.*)")
 SPECIAL = re.compile(r"([\\*_\[\]<>#|~])")
 
 
 class PlainText(griffe.Extension):
-    """Rewrites every docstring that griffe has read."""
+    """Rewrites every docstring that griffe has read, and keeps class variables out of the signatures of dataclasses."""
+
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **_: object) -> None:
+        if str(attr.annotation) == "ClassVar":  # without brackets griffe takes it for a field
+            attr.labels.discard("instance-attribute")
 
     def on_instance(self, *, obj: griffe.Object, **_: object) -> None:
         if obj.docstring is not None:
@@ -26,7 +30,7 @@ class PlainText(griffe.Extension):
 
 def markdown(text: str) -> str:
     """A docstring in Markdown."""
-    return "\n\n".join(piece for block in _blocks(text.splitlines()) for piece in _written(block))
+    return "\n\n".join(piece for number, block in enumerate(_blocks(text.splitlines())) for piece in _written(block, number == 0))
 
 
 def _blocks(lines: list[str]) -> Iterator[list[str]]:
@@ -40,18 +44,19 @@ def _blocks(lines: list[str]) -> Iterator[list[str]]:
             block = []
 
 
-def _written(block: list[str]) -> Iterator[str]:
+def _written(block: list[str], first_of_all: bool) -> Iterator[str]:
     """A block of lines as paragraphs, lists and code."""
     if block[0].lstrip().startswith(">>>"):
         yield _code(block, "pycon")
         return
+    entries = not first_of_all and _is_list(block)  # a docstring begins with a sentence, be there a colon in it or not
     while block:
         first, rest = block[0], block[1:]
         below = next((i for i, line in enumerate(rest) if not line.startswith(" ")), len(rest))
         if first.startswith(" "):
             yield _code([first, *rest[:below]], "text")
             block = rest[below:]
-        elif (entry := ENTRY.fullmatch(first)) and _is_list(block):
+        elif entries and (entry := ENTRY.fullmatch(first)):
             names = ", ".join(f"`{name}`" for name in entry["names"].split(", "))
             yield f"- {names}: {escaped(' '.join([entry['text'], *map(str.strip, rest[:below])]))}"
             block = rest[below:]
@@ -66,7 +71,7 @@ def _written(block: list[str]) -> Iterator[str]:
 
 def _is_list(block: list[str]) -> bool:
     """Whether every line that is not indented begins with a name and a colon: else it is a sentence that happens to have one."""
-    return all(ENTRY.fullmatch(line) for line in block if not line.startswith(" "))
+    return all(ENTRY.fullmatch(line) and not line.startswith("Reference:") for line in block if not line.startswith(" "))
 
 
 def _code(lines: list[str], language: str) -> str:
