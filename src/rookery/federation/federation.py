@@ -32,7 +32,10 @@ P_co = TypeVar("P_co", bound=Problem, covariant=True)
 
 
 class Cohort(Place, Generic[P_co]):
-    """Some of the clients, with the verbs."""
+    """Some of the clients of a federation, and what an algorithm may do with them: broadcast, map and iterate, mean and sum.
+
+    `size` is their number, `names` are their names.
+    """
 
     def __init__(self, fed: Federation[P_co], index: Index, even: bool = False) -> None:
         super().__init__(index, fed.data.names)
@@ -121,7 +124,7 @@ class Cohort(Place, Generic[P_co]):
         return self.fed._bring(self, values, self.mean_weights, floating=True)
 
     def sum(self, *values: Placed) -> Any:
-        """Clients → server: the plain sum."""
+        """Clients → server: the plain sum. One exchange, however many values; they leave the clients."""
         return self.fed._bring(self, values, np.ones(self.size), floating=False)
 
     def take(self, state: Placed, default: Placed) -> Placed:
@@ -188,10 +191,12 @@ class Federation(Cohort[P_co]):
 
     @property
     def problem(self) -> P_co:
+        """What is minimised; after `prepare` the finished problem."""
         return self._problem
 
     @property
     def population(self) -> int:
+        """The number of all clients."""
         return len(self.data.names)
 
     def prepare(self, x: Tensor) -> P_co:
@@ -265,10 +270,11 @@ class Federation(Cohort[P_co]):
             self.counters = before
 
     def project_x(self, x: Tensor) -> Tensor:
-        """The problem's projection, for use after a mean."""
+        """The problem's projection of x, for use after a mean; x itself where there is none."""
         return x if self.problem.project_x is None else self.problem.project_x(x)
 
     def project_y(self, y: Tensor) -> Tensor:
+        """The problem's projection of y, for use after a mean; y itself where there is none."""
         return y if self.problem.project_y is None else self.problem.project_y(y)
 
     # below: bookkeeping
