@@ -208,7 +208,7 @@ def test_acc_fcsg_m_with_dropout_sees_the_same_masks_twice() -> None:
     X, U = fed.broadcast(x, u)
     torch.testing.assert_close(fed.mean(fed.map(algorithm.correct, X, U, X)), u)
     assert fed.engine.name == "auto:loop"
-    one, two = (fed.mean(fed.map(algorithm.start, fed.broadcast(x))) for _ in range(2))
+    one, two = (fed.mean(fed.map(algorithm.first_estimate, fed.broadcast(x))) for _ in range(2))
     assert (one - two).norm() > 1e-3  # and other batches are under other masks
 
 

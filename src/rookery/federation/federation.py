@@ -25,17 +25,13 @@ from .operations import Index, Map, Put, Take
 from .pending import PendingOps
 from .placed import Place, Placed
 from .program import SetUp, check_client_function, outputs
-from .reducer import Reducer
 from .weights import Floats, client_weights, inclusion
 
 P_co = TypeVar("P_co", bound=Problem, covariant=True)
 
 
 class Cohort(Place, Generic[P_co]):
-    """Some of the clients of a federation, and what an algorithm may do with them: broadcast, map and iterate, mean and sum.
-
-    `size` is their number, `names` are their names.
-    """
+    """Some of the clients of a federation, and what an algorithm may do with them: broadcast, map and iterate, mean and sum."""
 
     def __init__(self, fed: Federation[P_co], index: Index, even: bool = False) -> None:
         super().__init__(index, fed.data.names)
@@ -121,11 +117,11 @@ class Cohort(Place, Generic[P_co]):
         if not self.fed.weights[self.index].sum() > 0:
             self.fed.pending.abandon(self)
             raise WeightError(f"the weights of this cohort of {self.size} add up to 0; a mean needs at least one positive weight")
-        return self.fed._bring(self, values, self.mean_weights, floating=True)
+        return _single(self.fed.pending.bring(self, values, self.mean_weights, floating=True))
 
     def sum(self, *values: Placed) -> Any:
         """Clients → server: the plain sum. One exchange, however many values; they leave the clients."""
-        return self.fed._bring(self, values, np.ones(self.size), floating=False)
+        return _single(self.fed.pending.bring(self, values, np.ones(self.size), floating=False))
 
     def take(self, state: Placed, default: Placed) -> Placed:
         """A value of another cohort, or of the population, at this cohort's clients; `default` at those that have none."""
@@ -297,23 +293,6 @@ class Federation(Cohort[P_co]):
         self.counters[f"server:{self.ledger.current}"] += 1
         return int(rng.combine(rng.as_keys(rng.name_key("server")), self.setting.seed, rng.name_key(self.ledger.current),
                                self.counters[f"server:{self.ledger.current}"])[0])
-
-    def _bring(self, cohort: Place, values: tuple[Placed, ...], weights: Floats, floating: bool) -> Any:
-        if not values:
-            raise PlacementError("mean and sum need at least one value at the clients")
-        for value in values:
-            if not isinstance(value, Placed):
-                raise PlacementError(f"mean and sum take values at the clients; got {type(value).__name__}, which is at the server already")
-            self.pending.usable(value)
-            if value.place is not cohort:
-                raise PlacementError("a mean is taken over the cohort its values live at; use that cohort's mean")
-        makers = ["" if value.call is None else value.call.fn.__name__ for value in values]
-        reducer = Reducer(cohort.names, weights, floating)
-        self.pending.run(cohort, list(values), reducer)
-        for made, total in zip(makers, reducer.sums, strict=True):
-            self.ledger.cross("up", made, total.numel(), total.nbytes, cohort.size)
-        self.ledger.book(exchanges=1)
-        return _single(reducer.sums)
 
 
 def _single(values: Sequence[Any]) -> Any:

@@ -518,8 +518,8 @@ def with_maps(moment: Moment) -> bool:
 
 
 def with_programs(moment: Moment) -> bool:
-    return any(op["fn"][0] != "problem" and "lr" in op["fn"][0]["fields"] for op in moment.header["ops"] if op["op"] == "map") and all(
-        op["fn"][0] != "problem" for op in moment.header["ops"] if op["op"] == "map")
+    maps = [op for op in moment.header["ops"] if op["op"] == "map"]
+    return bool(maps) and all("lr" in op["fn"][0]["fields"] for op in maps)
 
 
 def with_tensors(moment: Moment) -> bool:

@@ -158,6 +158,6 @@ def test_the_classes_are_read_from_a_net_with_batch_norm_too() -> None:
     assert fed.setting.constants is not None
     assert fed.setting.constants.tolist() == [8, 2, 2]
     with pytest.raises(ProblemError, match="number 3 has none"):
-        balanced_cross_entropy(model, 4).prepare(Federation(balanced_cross_entropy(model, 4), classes()), model.vector())
+        Federation(balanced_cross_entropy(model, 4), classes()).prepare(model.vector())
     with pytest.raises(ProblemError, match="prepare"):
         balanced_cross_entropy(model).f(model.vector(), Batch(fed.data.views(0)))

@@ -53,17 +53,20 @@ class FedDRO(Composition):
 
     def round(self, fed: Federation[Compositional], s: State) -> State:
         S, lr, beta = fed.cohort(), value_at(self.lr, s.t), value_at(self.beta, s.t)
-        X, y = S.broadcast(s.x), s.y
+        X, shared, y = S.broadcast(s.x), S.broadcast(s.y), s.y
         last = X if s.last is None else S.take(s.last, X)
         for _ in range(self.local_steps):
-            X, last, y = self.step(S, X, last, y, lr, beta)
+            X, last, shared, y = self.step(S, X, last, shared, lr, beta)
         return self.State(fed.project_x(S.mean(X)), y, last, s.t + 1)
 
-    def step(self, S: Cohort[Compositional], X: Placed, last: Placed, y: Tensor, lr: float, beta: float) -> tuple[Placed, Placed, Tensor]:
-        """One iteration at all clients, with the exchange of ȳ in it; the clients' points after it and before it, and ȳ."""
-        Y, slope = S.map(self.track, X, last, S.broadcast(y), beta)
+    def step(self, S: Cohort[Compositional], X: Placed, last: Placed, shared: Placed, lr: float,
+             beta: float) -> tuple[Placed, Placed, Placed, Tensor]:
+        """One iteration at all clients with its exchange of ȳ: their points after it and before it, and the new ȳ, there and here."""
+        Y, slope = S.map(self.track, X, last, shared, beta)
         y = S.mean(Y)
-        return (*S.map(self.descend, X, slope, S.broadcast(y), lr, same_draws_as=Y), y)
+        shared = S.broadcast(y)
+        X, last = S.map(self.descend, X, slope, shared, lr, same_draws_as=Y)
+        return X, last, shared, y
 
     def inner_value(self, c: CompositionalClient, x: Tensor) -> Tensor:
         return c.g(x, c.draw(self.batch))
