@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 import griffe
 
-ENTRY = re.compile(r"(?P<names>[\w.*=\"]+(?:(?:, | with )[\w.*=\"]+)*):\s+(?P<text>\S.*)")
+NAME = r"[a-z_*][\w.]*(?:=\"[^\"]*\")?"
+ENTRY = re.compile(rf"(?P<names>{NAME}(?:(?:, | with ){NAME})*):\s+(?P<text>\S.*)")
 SPECIAL = re.compile(r"([\\*_\[\]<>#|~])")
 
 

@@ -187,6 +187,7 @@ def test_the_commands_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(sys, "path", [*sys.path])  # to which a module beside a description is added
     for file, text in files(page).items():
         Path(file).write_text(text)
+        monkeypatch.delitem(sys.modules, Path(file).stem, raising=False)
     commands = [shlex.split(line) for _, block in blocks(page, "console") for line in block.splitlines()]
     assert len(commands) >= 4
     for command in commands:
