@@ -16,7 +16,7 @@ from .reducer import Reducer
 
 
 class Engine(Protocol):
-    """Runs client functions somewhere."""
+    """What a federation asks of an engine, which runs client functions somewhere: in this process, or at remote sites."""
 
     name: str
     folder: Path | None  # where its sites keep what they save; an engine of this process needs none
