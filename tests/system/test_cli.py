@@ -19,6 +19,7 @@ from PIL import Image
 from rookery import FedAvg
 from rookery.cli import main
 from rookery.errors import ConfigError, RookeryError
+from rookery.federation.program import PROGRAMS
 from rookery.studies.build import build
 from rookery.studies.description import algorithms, parse, read
 
@@ -185,3 +186,13 @@ def test_an_algorithm_derived_from_another_does_not_take_its_name() -> None:
 
     assert algorithms()["FedAvg"] is FedAvg
     assert Mine not in algorithms().values()
+
+    class Other(FedAvg):
+        """Derived, and with its title."""
+
+        title = "FedAvg"
+
+    assert algorithms()["FedAvg"] is FedAvg
+    assert Other.title == "FedAvg"
+    for cls in (Mine, Other):
+        del PROGRAMS[f"{cls.__module__}.{cls.__qualname__}"]

@@ -70,6 +70,13 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "a reduction of another kind": (changed(objective={"reduce": "compositional"}), r"is for conditional objectives, .*: leave it out"),
     "bilevel without an inner problem": (changed(data={"name": "breast-cancer"}, objective={"name": "ap_surrogate", "reduce": "bilevel"}),
                                          r"Conditional does not embed in Bilevel"),
+    "minimax for a bilevel method": (changed(objective={"name": "group_weights"}, algorithm={"name": "FedNest"}),
+                                     r"FedNest solves Bilevel problems, and group_weights is a Minimax: write reduce = \"bilevel\""),
+    "conditional for a local composition": (
+        changed(data={"name": "breast-cancer"}, objective={"name": "ap_surrogate"}, algorithm={"name": "ComFedL"}),
+        r"ap_surrogate is a Conditional: write reduce = \"compositional\""),
+    "one metric without its list": (changed(run={"metrics": "mine:f1"}), r"run.metrics must be a list of texts in quotes; it was given"),
+    "a sampler spelt wrongly": (changed(objective={"samplng": "Shuffled"}), r"no entry 'samplng'; did you mean 'sampling'"),
     "no share of validation rows": (changed(objective={"name": "loss_tuning", "validation_share": 1.5}), r"between 0 and 1; got 1.5"),
     "a batch of one with two kinds of rows": (changed(objective={"name": "loss_tuning"}, algorithm={"name": "FedNest", "batch": 1}),
                                               r"at least 2; algorithm.batch is 1"),

@@ -27,6 +27,7 @@ from ..data.sampling import Sampler
 from ..data.store import Data
 from ..errors import ConfigError, ProblemError
 from ..problems.base import Problem
+from ..problems.model import Model
 from .given import MODEL, REQUIRED, SUPPLIED, Column, Entry, Given, Start
 
 RowScores = Callable[[Tensor, Mapping[str, Tensor], Mapping[str, Any]], dict[str, float]]
@@ -126,7 +127,7 @@ class Objective:
         problem = self.function(**arguments)
         if not isinstance(problem, Problem):
             raise ConfigError(f"an objective returns a problem, such as Minimization(f); {self.name} returned {type(problem).__name__}")
-        return problem
+        return _with_model(problem, given.model)
 
     @property
     def _options(self) -> bool:
@@ -176,6 +177,14 @@ def declared(function: Callable[..., Problem]) -> Objective:
 def objectives() -> dict[str, Objective]:
     """Rookery's own objectives by name."""
     return {o.name: o for o in sorted(_DECLARED.values(), key=lambda o: o.name) if ":" not in o.name}
+
+
+def _with_model(problem: Problem, model: Model) -> Problem:
+    """The problem with the model that engines read from what they may do, where it does not say one itself."""
+    finish = problem.finish
+    if problem.model is not None:
+        return problem
+    return replace(problem, model=model, finish=None if finish is None else lambda total: _with_model(finish(total), model))
 
 
 def with_site(data: Data, names: Sequence[str]) -> Data:

@@ -74,9 +74,14 @@ def cross_entropy(model: Model, weight: Tensor | None = None, weight_decay: floa
         weight = torch.as_tensor(weight)
         if weight.dim() != 1 or not bool((torch.isfinite(weight) & (weight >= 0)).all()):
             raise ProblemError(f"weight holds one finite number for each class, none negative; got {weight!r}")
+    if not weight_decay >= 0:
+        raise ProblemError(f"weight_decay must not be negative; got {weight_decay}")
 
     def f(x: Tensor, b: Batch) -> Tensor:
-        out = scores(model, x, b, None if weight is None else len(weight))
+        out = scores(model, x, b)
+        if weight is not None and out.shape[1] != len(weight):
+            raise ProblemError(f"weight holds one number for each of the {out.shape[1]} classes that the model scores; it holds "
+                               f"{len(weight)}")
         if weight is None:
             return class_losses(out, b.labels, "mean")
         losses = class_losses(out, b.labels)

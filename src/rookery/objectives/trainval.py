@@ -79,7 +79,7 @@ def _both_kinds(validation: Tensor, who: str) -> int:
 
 
 def mark(data: Data, entries: Mapping[str, Any], seed: int) -> Tensor:
-    """1 for a share of each client's rows, of every class alike; at least one is marked and one is not, where a client has two.
+    """1 for a share of each client's rows, of every class alike; at least one is marked, and at least one is not.
 
     Which rows depends on the seed and the client's name, not on other clients.
     """
@@ -87,13 +87,16 @@ def mark(data: Data, entries: Mapping[str, Any], seed: int) -> Tensor:
     if not 0 < share < 1:
         raise ConfigError(f"objective.validation_share is the share of its training rows that each client marks for the outer loss, "
                           f"between 0 and 1; got {share}")
+    if int(data.sizes.min()) < 2:
+        raise ConfigError(f"client {data.names[int(data.sizes.argmin())]!r} has a single training row, and a bilevel objective needs one "
+                          "for each of its two losses: merge it with another client, or leave it out")
     marked = np.zeros(int(data.sizes.sum()), dtype=np.int64)
     labels = data.fields["labels"].cpu().numpy()
     for key, first, size in zip(data.client_keys, data.offsets, data.sizes, strict=True):
         r = np.random.default_rng([seed, int(key), 1])  # another stream than that of the rows held out
         order = first + np.lexsort((r.random(size), labels[first : first + size]))
         places = np.diff(np.floor(np.arange(size + 1) * share + r.random())) > 0
-        if (size > 1 and places.all()) or not places.any():
+        if places.all() or not places.any():
             places[r.integers(size)] ^= True
         marked[order[places]] = 1
     return torch.from_numpy(marked)

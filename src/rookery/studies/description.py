@@ -54,9 +54,10 @@ _CHOICES = ("algorithm", "objective", "model")
 
 
 def algorithms() -> dict[str, type[Algorithm[Any]]]:
-    """Every algorithm this process has imported, by the name its paper prints."""
-    return {cls.title: cls for cls in PROGRAMS.values()  # a title is a class's own: one that derives from FedAvg is not FedAvg
-            if issubclass(cls, Algorithm) and vars(cls).get("title") and cls.solves is not Problem}
+    """Every algorithm this process has imported, by the name its paper prints; one's own does not take the place of Rookery's."""
+    # a title is a class's own: one that derives from FedAvg is not FedAvg
+    titled = [cls for cls in PROGRAMS.values() if issubclass(cls, Algorithm) and vars(cls).get("title") and cls.solves is not Problem]
+    return {cls.title: cls for cls in sorted(titled, key=lambda cls: cls.__module__.startswith("rookery."))}
 
 
 def read(path: Path | str, overrides: Sequence[str] = ()) -> Description:
@@ -163,7 +164,7 @@ def _objective(table: dict[str, Any], folder: Path | None) -> ObjectiveSection:
         raise ConfigError(f"objective.name is one of {', '.join(objectives())}, or one's own as module:name; "
                           f"{nearest(name, list(objectives()))}It was given {name!r}")
     sampling = table.pop("sampling", None)
-    common = {"reduce": Entry(Literal["bilevel", "compositional"] | None, None)}
+    common = {"sampling": Entry(str, None), "reduce": Entry(Literal["bilevel", "compositional"] | None, None)}
     try:
         entries = found.entries
     except (ProblemError, NameError) as error:

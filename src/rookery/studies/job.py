@@ -26,7 +26,7 @@ from ..federation.oracles import Client
 from ..federation.program import Program
 from ..objectives.given import Given
 from ..problems.base import Problem
-from ..problems.kinds import Bilevel, Minimization
+from ..problems.kinds import Bilevel, Compositional, Conditional, Minimax, Minimization
 from ..problems.model import Model
 from ..training import checkpoint
 from ..training.files import append, held, write_whole
@@ -83,7 +83,17 @@ class Job:
 
     def initial_state(self, warm: Any = None) -> Any:
         """The algorithm's first state, from the last one of the warm-up, or else from the model's own parameters."""
+        self._refuse_unreduced()
         return self.description.algorithm.init(self.fed, *self.start(self.fed, None if warm is None else warm.x))
+
+    def _refuse_unreduced(self) -> None:
+        """Where the objective fits the algorithm in another form only, say which one."""
+        kind, wanted = type(self.fed.problem), self.description.algorithm.solves
+        ways = {"bilevel": (Bilevel, (Minimax, Compositional, Minimization)), "compositional": (Compositional, (Conditional,))}
+        for reduce, (to, of) in ways.items():
+            if issubclass(to, wanted) and not issubclass(kind, wanted) and issubclass(kind, of):
+                raise ConfigError(f"{self.algorithm_name} solves {wanted.__name__} problems, and {self.description.objective.name} is a "
+                                  f"{kind.__name__}: write reduce = \"{reduce}\" in [objective], or take another algorithm")
 
     def start(self, fed: Federation[Problem], vector: Tensor | None = None) -> tuple[Tensor, ...]:
         """Where the algorithm's variables start, from a vector of the model's parameters; the sites agree on the problem's constants."""
@@ -132,6 +142,9 @@ class Job:
     def predict(self, vector: Tensor, inputs: Tensor) -> Tensor:
         """The model's outputs, computed where the model is, and brought to where scores are computed."""
         outputs: Tensor = call(self.model.predict, "[model]", vector, inputs.to(vector.device))
+        if outputs.shape != (len(inputs), len(self.test.classes)):
+            raise ConfigError(f"[model]: the net must put out a score for each of the {len(self.test.classes)} classes in every row; its "
+                              f"output for {len(inputs)} rows has shape {tuple(outputs.shape)}")
         return outputs.cpu()
 
     def _both(self, vector: Tensor) -> Metrics:

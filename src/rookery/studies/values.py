@@ -26,7 +26,11 @@ def nearest(word: str, words: Sequence[str]) -> str:
 
 def entries_of(cls: type) -> dict[str, Entry]:
     """The fields of a dataclass as the entries of a section."""
-    hints = get_type_hints(cls, localns={"Epochs": Epochs})
+    try:
+        hints = get_type_hints(cls, localns={"Epochs": Epochs})
+    except NameError as error:
+        raise ConfigError(f"the annotations of {cls.__module__}:{cls.__qualname__} cannot be read: {error}; import it where the class is") \
+            from None
     return {f.name: Entry(hints[f.name], REQUIRED if f.default is MISSING and f.default_factory is MISSING else f.default)
             for f in fields(cls) if f.init}
 
@@ -96,7 +100,11 @@ def in_words(hint: Any) -> str:
     if get_origin(hint) in (Union, types.UnionType):
         return " or ".join(dict.fromkeys(in_words(a) for a in get_args(hint)))
     if get_origin(hint) is tuple:
-        return f"a list of {in_words(get_args(hint)[0]).removeprefix('a ')}s"
+        several = {"a whole number": "whole numbers", "a number": "numbers", "a text": "texts"}
+        words = in_words(get_args(hint)[0])
+        for one, many in several.items():
+            words = words.replace(one, many)
+        return f"a list of {words}"
     if get_origin(hint) is Literal:
         return " or ".join(f'"{a}"' for a in get_args(hint))
     return names.get(hint, getattr(hint, "__name__", str(hint)))
