@@ -47,9 +47,10 @@ def file(tmp_path: Path) -> Path:
     (exploding(1e4), r"in the evaluation after round \d, the validation loss is [\d.e+]+, where the run began at 0.\d+"),
     (exploding(1e20, 1), r"in the evaluation after round 1, the model's outputs for \d+ of \d+ validation rows are not finite"),
     (exploding(1e38), r"in round 1, client 'site-\d': its upload holds a non-finite value"),
-    (exploding(0.1, warm_up={"rounds": 3, "lr": 1e38}), "in the warm-up, client 'site-"),
-    (exploding(0.1, warm_up={"rounds": 3, "lr": 1e6}), "in the evaluation after round 3, the validation loss is"),
-], ids=["finite", "outputs", "upload", "warm-up", "warm-up, finite"])
+    (exploding(0.1, warm_up={"rounds": 3, "lr": 1e38, "local_steps": 2}), "in round 1, in the warm-up, client 'site-"),
+    (exploding(0.1, warm_up={"rounds": 3, "lr": 1e6}), "in the evaluation after round 1, in the warm-up, the validation loss is"),
+    (exploding(0.1, warm_up={"rounds": 3, "lr": 1e6}, run={"every": 5}), "in the evaluation after round 3, the validation loss is"),
+], ids=["finite", "outputs", "upload", "warm-up", "warm-up, finite", "at the end of the warm-up"])
 def test_a_run_that_explodes_ends_as_diverged_and_says_where(tree: dict[str, Any], words: str, tmp_path: Path,
                                                              monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run.toml").write_text(toml(tree))
@@ -97,7 +98,7 @@ def test_what_counts_as_exploded(value: float, ends: str) -> None:
     assert run(algorithm, fed, algorithm.init(fed, K.x0), 1, lambda s: {"loss": next(large)}, 1, loss="loss").reason == "rounds"
     job = build(parse(GOOD))
     with pytest.raises(Diverged, match=r"outputs for 2 of 2 validation rows are not finite"):
-        job._score(job.x0 * math.inf, {name: field[:2] for name, field in job.held.fields.items()}, "validation")
+        job._score(job.given.vector * math.inf, {name: field[:2] for name, field in job.held.fields.items()}, "validation")
 
 
 def test_a_diverged_setting_never_wins_and_a_diverged_seed_is_told(tmp_path: Path) -> None:

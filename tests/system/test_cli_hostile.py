@@ -100,7 +100,7 @@ def test_ctrl_c_in_the_first_evaluation_ends_before_the_first_round(tmp_path: Pa
     assert resumed.column("norm") == unbroken.column("norm")
 
 
-@pytest.mark.parametrize("place", ["rookery.studies.sections.WarmUpSection.from_there", "rookery.cli.commands._coming"])
+@pytest.mark.parametrize("place", ["rookery.studies.job.Job.initial_state", "rookery.cli.commands._coming"])
 def test_ctrl_c_before_there_is_anything_to_keep(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                  capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(*_: Any) -> None:
@@ -120,7 +120,8 @@ def test_a_site_without_rows_that_count_for_fairness_has_no_gap(tmp_path: Path) 
     lines = [f"{r.normal() + y:.2f},{r.choice(['f', 'm'])},{'ab'[i // 60]},{y}" for i, y in enumerate(ill)]
     (tmp_path / "mine.csv").write_text("\n".join(["age,sex,site,ill", *lines]))
     tree = changed(data={"name": ..., "csv": str(tmp_path / "mine.csv"), "label": "ill", "keep": ["sex"], "site": "site"},
-                   sites={"how": "column"}, objective={"name": "fair"}, algorithm={"name": "FedDRO"}, federation={"engine": "loop"})
+                   sites={"how": "column"}, objective={"name": "fair", "field": "sex"}, algorithm={"name": "FedDRO"},
+                   federation={"engine": "loop"})
     build(parse(tree)).run(tmp_path / "out", "x")
     about = json.loads((tmp_path / "out" / "about.json").read_text())
     assert ["gap" in row for row in about["sites"]] == [True, False]

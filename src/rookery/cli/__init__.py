@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 
 from ..errors import RookeryError
-
-INTERRUPTED, DIVERGED, WRONG = 130, 3, 2  # exit codes
+from .exits import INTERRUPTED, WRONG
 
 
 def main() -> None:
     """Errors on purpose become one sentence; anything else is a fault and shows its trace."""
     try:
-        from .commands import app, complain
+        from . import commands, show  # noqa: F401 (they add themselves to the application)
+        from .console import app, complain
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("typer", "click", "rich"):
             raise
@@ -26,6 +26,3 @@ def main() -> None:
         complain(f"rookery: {error}")
         sys.exit(WRONG)
 
-
-if __name__ == "__main__":
-    main()

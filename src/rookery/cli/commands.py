@@ -1,55 +1,26 @@
-"""The commands `rookery run`, `list`, `show`, `compare` and `report`. Needs the extra `cli`; each imports what it needs itself."""
+"""The commands `rookery run`, `compare` and `report`. Needs the extra `cli`; each imports what it needs itself."""
 
 from __future__ import annotations
 
-import inspect
 import shlex
-import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING, fields
-from itertools import groupby
-from math import isnan
+from math import isnan, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from .._version import __version__
-from ..errors import CheckpointError, ConfigError, RookeryError
-from . import DIVERGED, INTERRUPTED
+from ..errors import CheckpointError, ConfigError
+from .console import app, complain, console, errors, escaped
+from .exits import DIVERGED, INTERRUPTED
 
 if TYPE_CHECKING:
-    from ..federation.ledger import Line
-    from ..studies.build import Job
     from ..studies.compare import Entry
     from ..studies.forecast import Forecast
-
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
-                  help="Federated nested optimisation: train from a description in TOML.")
-console = Console(width=None if sys.stdout.isatty() else 120)
-errors = Console(stderr=True, width=None if sys.stderr.isatty() else 200)
-
-
-def complain(sentence: str) -> None:
-    """To the standard error, in red."""
-    errors.print(sentence, style="red", markup=False, soft_wrap=True)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        console.print(f"rookery {__version__}", highlight=False)
-        raise typer.Exit
-
-
-@app.callback()
-def options(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="the version, and nothing else")]
-            = False) -> None:
-    pass
-
+    from ..studies.job import Job
 
 Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value, over what the file says")]
 
@@ -85,8 +56,9 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
             if (coming := job.forecast()) is not None:
                 console.print(_coming(coming), markup=False)
             with _bar("round", "{task.fields[score]}") as told:
+                metric = config.objective.declared.metric
                 result = job.run(folder, label or folder.name, resume, minutes, callbacks=[lambda row: told(
-                    int(row["round"]), config.run.rounds, f"accuracy {row['test accuracy']:.3f}"), *trackers])
+                    int(row["round"]), config.run.rounds, f"{metric} {row.get(f'test {metric}', nan):.3f}"), *trackers])
     except KeyboardInterrupt:
         saved = (folder / CHECKPOINT).exists()
         complain(f"interrupted; --resume goes on from the last checkpoint in {folder}" if saved else
@@ -96,8 +68,8 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
         last = result.history[-1]
         names = [name.removeprefix("test ") for name in last if name.startswith("test ")]
         table = Table("", *names, title=f"after {last['round']:.0f} rounds ({result.reason})")
-        for part in ("validation", "test"):
-            table.add_row(part, *(f"{last[f'{part} {name}']:.4f}" if f"{part} {name}" in last else "–" for name in names))
+        for which in ("validation", "test"):
+            table.add_row(which, *(f"{last[f'{which} {name}']:.4f}" if f"{which} {name}" in last else "–" for name in names))
         console.print(table)
     account = job.fed.ledger["train"]
     megabytes = (account.bytes_up + account.bytes_down) / 1e6
@@ -113,7 +85,7 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
 
 def _about(job: Job) -> str:
     config, sizes = job.description, job.fed.data.sizes
-    return (f"{config.algorithm.title} on {config.objective.name} of {config.data.source}: {len(sizes)} sites of "
+    return (f"{job.algorithm_name} on {config.objective.name} of {config.data.source}: {len(sizes)} sites of "
             f"{sizes.min()}–{sizes.max()} rows, {job.model.size} parameters, engine {job.fed.engine.name}")
 
 
@@ -138,11 +110,13 @@ def compare(files: Annotated[list[Path], typer.Argument(help="descriptions; the 
             jobs: Annotated[int | None, typer.Option("--jobs", help="processes at a time; default: one per core")] = None) -> None:
     """Run several descriptions on the same seeds, tuned alike: mean, spread, a paired test, and a page."""
     from ..studies.compare import compare as compare_all
-    from ..studies.description import read_tree
+    from ..studies.description import read, read_tree
 
     labels = [file.stem for file in files]
     if len(labels) > len({*labels}):
         raise ConfigError(f"files are told apart by their names without ending, but two are called {max(labels, key=labels.count)!r}")
+    for file in files:
+        read(file, set or ())  # what is beside it is then known by its name
     trees = {file.stem: read_tree(file, set or ()) for file in files}
     choices = [_choice(text) for text in grid or ()]
     tried = dict(choices)
@@ -185,8 +159,6 @@ def _value(text: str) -> Any:
 
 
 def _comparison(entries: list[Entry], seeds: int) -> Table:
-    from ..studies.compare import larger_is_better
-
     metrics = list(dict.fromkeys(name for entry in entries for name in entry.spreads))
     tuned = any(entry.chosen for entry in entries)
     table = Table("", *(["chosen"] if tuned else []), *(name.removeprefix("test ") for name in metrics),
@@ -195,7 +167,8 @@ def _comparison(entries: list[Entry], seeds: int) -> Table:
     leaders = {}
     for name in metrics:
         found = {entry.label: entry.spreads[name].mean for entry in entries if name in entry.spreads and "diverged" not in entry.ends}
-        leaders[name] = (max if larger_is_better(name) else min)(found, key=lambda label: found[label]) if found else None
+        way = next(entry.larger_is_better[name] for entry in entries if name in entry.larger_is_better)
+        leaders[name] = (max if way else min)(found, key=lambda label: found[label]) if found and way is not None else None
     for entry in entries:
         cells = []
         for name in metrics:
@@ -206,7 +179,7 @@ def _comparison(entries: list[Entry], seeds: int) -> Table:
         chosen = ", ".join(f"{key.partition('.')[2]} {value:g}" if isinstance(value, float) else f"{key.partition('.')[2]} {value}"
                            for key, value in entry.chosen.items())
         ends = "".join(f" ({number} {reason})" for reason, number in entry.ends.items() if reason != "rounds")
-        table.add_row(_escaped(entry.label + ends), *([chosen] if tuned else []), *cells)
+        table.add_row(escaped(entry.label + ends), *([chosen] if tuned else []), *cells)
     return table
 
 
@@ -224,59 +197,6 @@ def _page(folders: list[Path], out: Path, title: str, intro: str) -> None:
 
     words = {name: text for name, text in (("title", title), ("intro", intro)) if text}
     console.print(f"the page: {reports.write([reports.load(folder) for folder in folders], out, **words)}", markup=False)
-
-
-@app.command(name="list")
-def list_all() -> None:
-    """The algorithms, as their papers print them, and the objectives a description can name."""
-    from ..studies.description import algorithms
-    from ..studies.goals import OBJECTIVES
-
-    table = Table("algorithm", "solves", "what it does")
-    for title, cls in sorted(algorithms().items(), key=lambda item: item[0].lower()):
-        table.add_row(title, cls.solves.__name__, _escaped((inspect.getdoc(cls) or "").split("\n")[0]))
-    console.print(table)
-    table = Table("objective", "what it is")
-    for name, objective in OBJECTIVES.items():
-        table.add_row(name, _escaped((inspect.getdoc(objective) or "").split("\n")[0]))
-    console.print(table)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", r"\[")
-
-
-@app.command()
-def show(name: Annotated[str, typer.Argument(help="an algorithm, as `rookery list` prints it")]) -> None:
-    """An algorithm's formula, paper, hyper-parameters, and what crosses the network in a round."""
-    from ..studies.communication import communication
-    from ..studies.description import algorithms, nearest
-
-    known = algorithms()
-    found = {title.lower(): cls for title, cls in known.items()}.get(name.lower())
-    if found is None:
-        raise RookeryError(f"there is no algorithm {name!r}; {nearest(name, list(known))}`rookery list` prints them")
-    console.print(found.title, style="bold")
-    console.print(inspect.getdoc(found) or "", markup=False)
-    console.print()
-    console.print((inspect.getdoc(inspect.getmodule(found)) or "").strip(), style="dim", markup=False)
-    table = Table("hyper-parameter", "type", "default")
-    for f in fields(found):  # type: ignore[arg-type]
-        table.add_row(f.name, str(f.type), "needed" if f.default is MISSING else str(f.default))
-    console.print(table)
-    algorithm, lines = communication(found)
-    steps = f", {algorithm.local_steps} local steps" if hasattr(algorithm, "local_steps") else ""
-    table = Table("exchange", "down to each client", "up from each client", title=f"one round{steps}; d and d_y are the lengths of x and y")
-    for number, (_, group) in enumerate(groupby(lines, key=lambda line: line.exchange), 1):
-        crossed = list(group)
-        table.add_row(str(number), *(_side(crossed, direction) for direction in ("down", "up")))
-    console.print(table)
-
-
-def _side(lines: list[Line], direction: str) -> str:
-    from ..studies.communication import as_formula
-
-    return ", ".join(f"{as_formula(line.floats)} ({line.what})" for line in lines if line.direction == direction) or "–"
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,7 @@ class LocalEngine:
     """Placed values as one sequence of tensors per handle (a list, or a stack with a row per client)."""
 
     name = "local"
+    folder: Path | None = None
 
     def bind(self, setting: Setting) -> None:
         keep_large_blocks()
@@ -114,17 +116,26 @@ class LocalEngine:
 
     # checkpoints
 
-    def export(self, id: int) -> tuple[Index, list[Tensor]]:
-        if id in self.pools:
-            clients = np.flatnonzero(self.pools[id].place >= 0)
-            return clients, list(self.pools[id].read(clients)) if len(clients) else []
-        clients, rows = self.store[id]
-        return clients, list(rows)
+    def save(self, tag: str, ids: Sequence[int]) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for id in ids:
+            if id in self.pools:
+                clients = np.flatnonzero(self.pools[id].place >= 0)
+                rows = list(self.pools[id].read(clients)) if len(clients) else []
+            else:
+                clients, rows = self.store[id][0], list(self.store[id][1])
+            found[f"{id}.clients"] = torch.tensor(clients)  # a copy: values of one cohort share their index
+            kind = "pool" if id in self.pools else "rows"
+            found[f"{id}.{kind}"] = torch.stack([r.contiguous() for r in rows]) if rows else torch.zeros(0)
+        return found
 
-    def restore(self, id: int, clients: Index, values: list[Tensor], pool: bool) -> None:
-        if pool:
-            self.pools[id] = Pool(len(self.setting.data.names))
+    def load(self, tag: str, ids: Mapping[int, int], tensors: Mapping[str, Tensor]) -> None:
+        for old, new in ids.items():
+            clients, pooled = tensors[f"{old}.clients"].numpy(), tensors.get(f"{old}.pool")
+            if pooled is None:
+                # in memory of its own: products may round by where their factors lie
+                self.store[new] = (clients, [row.to(self.setting.data.device, copy=True) for row in tensors[f"{old}.rows"]])
+                continue
+            self.pools[new] = Pool(len(self.setting.data.names))
             if len(clients):
-                self.pools[id].write(clients, values)
-        else:
-            self.store[id] = (clients, values)
+                self.pools[new].write(clients, pooled.to(self.setting.data.device))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from torch import Tensor
 
 from .. import errors
-from ..errors import EngineError, FrameError, RookeryError, UploadError
+from ..errors import EngineError, FrameError, RookeryError, UploadError, WriteError
 from ..federation.client import Setting
-from ..federation.operations import Flush, Index, Map, Op, PerClient, Put, Ref, Take
+from ..federation.operations import Flush, Map, Op, PerClient, Put, Ref, Take
 from ..federation.reducer import Reducer, Work
 from .frames import describe, numbers, pack, unpack
 from .site import Site, booked
@@ -92,12 +94,16 @@ class Wire:
                 raise UploadError(name, f"it reports work on call {call} of phase {phase}, which it was not asked for")
             reducer.work(maps[phase, call], Work(calls, samples, draws))
 
-    def save(self, tag: str, ids: list[int]) -> None:
-        """Every site keeps these values under `tag`, in its own folder."""
-        for k in range(len(self.sites)):
-            self._send(k, [{"op": "save", "tag": tag, "ids": ids}], {})
+    def save(self, tag: str, ids: Sequence[int]) -> dict[str, Tensor]:
+        """Every site keeps these values under `tag`, in its own folder; none comes to the server."""
+        try:
+            for k in range(len(self.sites)):
+                self._send(k, [{"op": "save", "tag": tag, "ids": list(ids)}], {})
+        except (OSError, SafetensorError) as error:
+            raise WriteError(f"{self.folder} could not be written ({getattr(error, 'strerror', None) or error})") from None
+        return {}
 
-    def load(self, tag: str, ids: dict[int, int] | None = None) -> None:
+    def load(self, tag: str, ids: Mapping[int, int] | None = None, tensors: Mapping[str, Tensor] | None = None) -> None:
         """Every site takes these values, under new numbers, from what it kept under `tag`."""
         for k in range(len(self.sites)):
             header, _ = self._send(k, [{"op": "load", "tag": tag, "ids": [list(pair) for pair in (ids or {}).items()]}], {})
@@ -131,12 +137,6 @@ class Wire:
                 if attempt == TRIES - 1:
                     raise UploadError(site.name, f"{error}, {TRIES} times over") from None
         raise AssertionError
-
-    def export(self, id: int) -> tuple[Index, list[Tensor]]:
-        raise EngineError("a value at a remote site does not come to the server; use save(tag)")
-
-    def restore(self, id: int, clients: Index, values: list[Tensor], pool: bool) -> None:
-        raise EngineError("a value at a remote site is not sent from the server; use load(tag)")
 
 
 def _describe(op: Op, position: int, held: set[int]) -> dict[str, Any]:

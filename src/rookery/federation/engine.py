@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Protocol
 
 from torch import Tensor
 
 from ..errors import EngineError
 from .client import Setting
-from .operations import Flush, Index
+from .operations import Flush
 from .reducer import Reducer
 
 
@@ -17,6 +19,7 @@ class Engine(Protocol):
     """What a federation asks of an engine, which runs client functions somewhere: in this process, or at remote sites."""
 
     name: str
+    folder: Path | None  # where its sites keep what they save; an engine of this process needs none
 
     def bind(self, setting: Setting) -> None: ...
 
@@ -24,11 +27,13 @@ class Engine(Protocol):
         """Run the operations and hand uploads to the reducer. If it fails, nothing the engine holds has changed."""
         ...
 
-    def export(self, id: int) -> tuple[Index, list[Tensor]]:
-        """A stored value: the clients that hold it, and their tensors."""
+    def save(self, tag: str, ids: Sequence[int]) -> dict[str, Tensor]:
+        """Keep the values of these numbers under `tag`. What it returns is the caller's to store; sites that keep their own return none."""
         ...
 
-    def restore(self, id: int, clients: Index, values: list[Tensor], pool: bool) -> None: ...
+    def load(self, tag: str, ids: Mapping[int, int], tensors: Mapping[str, Tensor]) -> None:
+        """Take back what was saved under `tag`: the values of the old numbers under new ones; `tensors` holds what `save` returned."""
+        ...
 
 
 ENGINES = {"auto": "rookery.engines.auto:Auto", "loop": "rookery.engines.loop:Loop", "vectorised": "rookery.engines.vectorised:Vectorised",

@@ -18,6 +18,7 @@ from ..data.store import Batch
 from ..errors import ProblemError
 from ..problems.kinds import Conditional
 from ..problems.model import Model
+from .declare import objective
 
 Scores = Callable[[Tensor, Batch], Tensor]
 
@@ -42,6 +43,7 @@ def binary_scores(model: Model, squash: bool = True) -> Scores:
     return scores
 
 
+@objective(metric="AP", two_classes=True)
 def ap_surrogate(scores: Model | Scores, margin: float = 1.0, sampling: Positives | None = None, **options: Any) -> Conditional:
     """Minus the average precision, smoothed: mean_k E_{ξ⁺} f(E_ξ g), with ℓ = max(margin − score(ξ⁺) + score(ξ), 0)².
 

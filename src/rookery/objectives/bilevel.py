@@ -9,85 +9,25 @@ Full batches need nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..data.columns import Form
-from ..data.sampling import Draw, Request, Sampler, Selection, Stratified
-from ..data.store import Batch, Data
-from ..errors import DataError, ProblemError
+from ..data.sampling import Sampler, Stratified
+from ..data.store import Batch
+from ..errors import ProblemError
 from ..problems.autodiff import cross, jvp
 from ..problems.kinds import Bilevel
 from ..problems.model import Model
+from .declare import objective
 from .dro import Losses, one_a_row
+from .given import MODEL, Given, Start, constant
 from .groups import members
 from .supervised import class_losses, scores, weight_of
+from .trainval import VALIDATION, TrainValBatch, TrainValSampler
 
 Loss = Callable[[Tensor, Tensor, Batch], Tensor]
-
-
-class TrainValBatch(Batch):
-    """A draw that knows its rows' kinds: the first `front` rows are validation rows, or, in a full batch (None), some are."""
-
-    __slots__ = ("_fewest", "front")
-
-    def __init__(self, batch: Batch, front: int | None, fewest: int) -> None:
-        super().__init__(batch.fields, batch.index, None, batch.key)
-        self.front, self._fewest = front, fewest  # no loss is a mean of fewer rows
-
-    def rebuild(self, leaves: list[Tensor]) -> Batch:
-        return TrainValBatch(super().rebuild(leaves), self.front, self._fewest)
-
-
-@dataclass(frozen=True)
-class TrainValSampler(Stratified):
-    """Batches with both kinds of rows, the validation rows first; full batches as they are."""
-
-    label: str = "validation"
-    positives: int = 0  # of a batch; 0: there are full batches only
-
-    def select(self, draw: Draw, request: Request) -> Selection:
-        _marked(draw.data.forms())
-        for client in draw.clients:
-            _both_kinds(draw.data.column("validation", int(client)), f"client {draw.data.names[client]!r}")
-        if request.outer is None:
-            return super().select(draw, request)
-        if not self.positives:
-            raise DataError(f"a batch of {request.outer} would hold a random number of validation rows, and means over them be biased: "
-                            'give the objective sampling=Stratified("validation", n), or the algorithm batch=None')
-        return {**super().select(draw, request), "sorted": torch.ones(len(draw.clients), len(draw.steps))}
-
-    def fetch(self, data: Data, selection: Selection) -> Batch:
-        batch = super().fetch(data, selection)
-        if "sorted" in selection:
-            return TrainValBatch(batch, self.positives, min(self.positives, selection["rows"].shape[-1] - self.positives))
-        kind = (batch.validation > 0).long().sum(-1)
-        return TrainValBatch(batch, None, int(torch.minimum(kind, batch.validation.shape[-1] - kind).min()))
-
-    def whole(self, fields: dict[str, Tensor]) -> Batch:
-        _marked({name: Form(tuple(field.shape[1:]), field.dtype) for name, field in fields.items()})
-        return TrainValBatch(super().whole(fields), None, _both_kinds(fields["validation"], "it"))
-
-
-def _marked(forms: dict[str, Form]) -> None:
-    if "validation" not in forms:
-        raise DataError("a bilevel objective tells its rows apart by the field `validation`, 1 for the outer loss and 0 for the inner one; "
-                        f"there are {sorted(forms)}")
-    if forms["validation"].shape:
-        raise DataError(f"the field `validation` holds one number a row; it has rows of shape {forms['validation'].shape}")
-
-
-def _both_kinds(validation: Tensor, who: str) -> int:
-    """How many rows there are of the rarer kind."""
-    outside = int((validation > 0).sum())
-    inside = len(validation) - outside
-    if not (outside and inside):
-        raise DataError(f"{who} has {outside} validation and {inside} training rows, and every client of a bilevel objective needs both: "
-                        "mark some of its rows, or leave it out")
-    return min(outside, inside)
 
 
 def _bilevel(f: Loss, g: Loss, sampling: Sampler | None = None, **options: Any) -> Bilevel:
@@ -135,6 +75,8 @@ def _not_negative(**numbers: float) -> None:
             raise ProblemError(f"{name} must not be negative; got {value}")
 
 
+@objective(metric="worst class", x=constant(lambda given: 0.0, lambda given: 2 * given.classes, "0: all classes alike"), y=MODEL,
+           trained="y", columns=[VALIDATION])
 def loss_tuning(model: Model, classes: int, weights: Tensor | None = None, ridge: float = 0.0, **options: Any) -> Bilevel:
     """A loss for unbalanced classes, learned: x = (Δ, l), y the model's parameters.
 
@@ -188,6 +130,12 @@ def loss_tuning(model: Model, classes: int, weights: Tensor | None = None, ridge
     return _bilevel(f, g, model=model, **agreed, **{"oracles": oracles, **options})
 
 
+def _cut(given: Given) -> int:
+    return given.body[0].size
+
+
+@objective(metric="accuracy", x=Start("the parameters of the net without its last layer", lambda given: given.vector[: _cut(given)]),
+           y=Start("those of its last layer", lambda given: given.vector[_cut(given) :]), trained="x and y", columns=[VALIDATION])
 def hyper_representation(features: Model, width: int, classes: int, ridge: float = 1e-3, **options: Any) -> Bilevel:
     """Features outside, a linear head inside: x the parameters of `features`, y = (W, b) of the head on its `width` outputs.
 
@@ -214,6 +162,8 @@ def hyper_representation(features: Model, width: int, classes: int, ridge: float
                     lambda x, y, b: _inside(losses(x, y, b), b) + 0.5 * ridge * y.square().sum(), model=features, **options)
 
 
+@objective(metric="loss", x=constant(lambda given: -5.0, lambda given: len(given.vector), "−5, a strength of 0.0067 for every parameter"),
+           y=MODEL, trained="y", columns=[VALIDATION])
 def hyper_parameters(losses: Losses, **options: Any) -> Bilevel:
     """One regularisation strength exp(x_j) for every parameter y_j, learned on validation rows; `losses(y, batch)` → one loss a row.
 
@@ -229,8 +179,10 @@ def hyper_parameters(losses: Losses, **options: Any) -> Bilevel:
     return _bilevel(lambda x, y, b: _outside(losses(y, b), b), g, **options)
 
 
-def data_reweighting(losses: Losses, ridge: float = 1e-3, **options: Any) -> Bilevel:
-    """Weights σ(x_j) for groups of training rows, learned on clean validation rows; field `group` holds each row's j < len(x).
+@objective(metric="accuracy", x=constant(lambda given: 0.0, lambda given: given.count(given.entries["field"]), "0: all groups alike"),
+           y=MODEL, trained="y", columns=[VALIDATION])
+def data_reweighting(losses: Losses, ridge: float = 1e-3, field: str = "group", **options: Any) -> Bilevel:
+    """Weights σ(x_j) for groups of training rows, learned on clean validation rows; `field` has each row's group j < len(x).
 
         g(x, y) = mean over training rows of σ(x_group)·ℓ(y) + (ridge/2)‖y‖²,   f(x, y) = mean over validation rows of ℓ(y)
 
@@ -241,9 +193,10 @@ def data_reweighting(losses: Losses, ridge: float = 1e-3, **options: Any) -> Bil
     _not_negative(ridge=ridge)
 
     def g(x: Tensor, y: Tensor, b: Batch) -> Tensor:
-        if b.group.dim() != 1 or b.group.is_floating_point():
-            raise ProblemError(f"field 'group' holds a whole number a row, from 0; got {b.group.dtype} of shape {tuple(b.group.shape)}")
-        group = torch.where(b.validation > 0, 0, b.group.long())
+        of = getattr(b, field)
+        if of.dim() != 1 or of.is_floating_point():
+            raise ProblemError(f"field {field!r} holds a whole number a row, from 0; got {of.dtype} of shape {tuple(of.shape)}")
+        group = torch.where(b.validation > 0, 0, of.long())
         return _inside(torch.sigmoid(torch.index_select(x, 0, group)) * losses(y, b), b) + 0.5 * ridge * y.square().sum()
 
     return _bilevel(lambda x, y, b: _outside(losses(y, b), b), g, **options)

@@ -20,6 +20,8 @@ from ..federation.program import Program
 from ..problems.base import Problem
 from ..problems.kinds import Compositional
 from ..problems.model import Model
+from .declare import objective
+from .given import with_zeros
 
 Losses = Callable[[Tensor, Batch], Tensor]
 EDGE = 60.0  # of exponents: beyond exp(60) float32 would overflow
@@ -94,6 +96,7 @@ def dro_report(fed: Federation[Problem], x: Tensor, y: Tensor | None = None) -> 
     return {"clamped": clamped, "floored": float(floored)}
 
 
+@objective(metric="worst class", report=dro_report)
 def kl_dro(losses: Losses, lam: float = 1.0, shift: float | None = None, least: float = 0.0, **options: Any) -> Exponential:
     """KL-regularised DRO: λ·log mean exp(ℓ/λ), the worst case of Σ p_i ℓ_i − λ·KL(p, 1/m) over the weights p.
 
@@ -136,7 +139,8 @@ def kl_dro(losses: Losses, lam: float = 1.0, shift: float | None = None, least: 
     return Exponential(f, g, exponents=exponents, floor=floor, **agreed, **options | {"oracles": oracles})
 
 
-def constrained_dro(losses: Losses, rho: float, least_lam: float = 0.1, centre: float | None = None, least: float = 0.0,
+@objective(metric="worst class", x=with_zeros(lambda given: 1, "the multiplier's coordinate"), report=dro_report)
+def constrained_dro(losses: Losses, rho: float = 0.5, least_lam: float = 0.1, centre: float | None = None, least: float = 0.0,
                     **options: Any) -> Exponential:
     """The worst mean over a KL ball, max Σ p_i ℓ_i over KL(p, 1/m) ≤ ρ, as min over λ ≥ λ_min of λρ + λ·log mean exp(ℓ/λ).
 

@@ -5,6 +5,7 @@ Hardt, Price, Srebro, "Equality of opportunity in supervised learning", NeurIPS 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -18,12 +19,25 @@ from ..errors import ProblemError
 from ..problems.kinds import Compositional
 from ..problems.model import Model
 from .ap import Scores, binary_scores
+from .declare import objective
 from .dro import Losses, per_row
 from .groups import members, refuse_empty
 
 Kind = Literal["equality of opportunity", "equalised odds", "demographic parity"]
 
 
+def _gap(outputs: Tensor, fields: Mapping[str, Tensor], entries: Mapping[str, Any]) -> dict[str, float]:
+    """The hard gap, where there are rows that count: a small client may have none, and test rows are of no site."""
+    if entries["field"] not in fields:
+        return {}
+    labels, groups = fields[entries["label"]].numpy(), fields[entries["field"]].numpy()
+    try:
+        return {"gap": fairness_gap(outputs.argmax(1).numpy(), labels, groups, entries["kind"])}
+    except ProblemError:
+        return {}
+
+
+@objective(metric="gap", two_classes=True, metrics=("gap",), scores=_gap)
 def fair(loss: Losses, scores: Model | Scores, groups: int, kind: Kind = "equality of opportunity", rho: float = 1.0, slack: float = 0.0,
          field: str = "group", label: str = "labels", **options: Any) -> Compositional:
     """loss + (ρ/2) Σ_j max(0, |g_j| − slack)², g_j the gap between the mean score of all rows and of group j's, among certain rows.

@@ -22,6 +22,7 @@ from ..errors import ProblemError
 from ..federation.oracles import MinimizationClient
 from ..problems.autodiff import vjp
 from ..problems.kinds import Minimization
+from .declare import objective
 from .dro import Losses, per_row
 
 Form = Literal["cvar", "chi2", "chi2 ball", "kl"]
@@ -56,6 +57,7 @@ class WorstCaseClient(MinimizationClient, Protocol):
     def losses_vjp(self, x: Tensor, b: Batch, w: Tensor) -> Tensor: ...
 
 
+@objective(metric="worst class")
 def fast_dro(losses: Losses, form: Form, size: float, **options: Any) -> WorstCase:
     """max_p Σ p_i ℓ_i − penalty(p) over the weights p of a batch's m rows, by Danskin's theorem with gradient Σ p_i ∇ℓ_i.
 

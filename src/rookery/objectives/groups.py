@@ -13,6 +13,7 @@ from ..data.store import Batch
 from ..errors import ProblemError
 from ..problems.kinds import Compositional, Minimization
 from ..problems.model import Model
+from .declare import objective
 from .dro import Losses, per_row
 from .supervised import class_losses, scores, weight_of
 
@@ -32,6 +33,7 @@ def refuse_empty(shares: Tensor, what: str) -> None:
                            "give the number that the data have, counted from 0")
 
 
+@objective(metric="worst class")
 def group_dro(losses: Losses, groups: int, lam: float = 1.0, field: str = "labels", **options: Any) -> Compositional:
     """Smoothed worst group: f(g) = λ·log mean_j exp(g_j/λ) of the groups' mean losses g_j; it lies between their mean and the largest.
 
@@ -76,6 +78,7 @@ def group_dro(losses: Losses, groups: int, lam: float = 1.0, field: str = "label
     return problem
 
 
+@objective(metric="worst class")
 def balanced_cross_entropy(model: Model, classes: int | None = None, **options: Any) -> Minimization:
     """Mean of w_c·ℓ with class weights w_c = n/(C·n_c), from the counts of all clients that `prepare` sums: class-weighted FedAvg.
 

@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import prod
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from ..data.store import Batch
-from ..errors import ProblemError
+from ..data.store import Batch, Data
+from ..errors import ConfigError, ProblemError
 from ..problems.kinds import Minimax
 from ..problems.projections import ball
+from .declare import objective
+from .given import MODEL, Column, constant
 
 
+class Signed(nn.Module):
+    """A linear function s of a row without an intercept, as scores (−s, s) of two classes: its sign is the class."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(inputs))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        s = inputs @ self.weight
+        return torch.stack([-s, s], -1)
+
+
+def _signs(data: Data, entries: Mapping[str, Any], seed: int) -> Tensor:
+    shape = tuple(data.fields["inputs"].shape[1:])
+    if len(shape) != 1:
+        raise ConfigError(f"robust_regression takes rows of numbers; these have the shape {shape}: take a table, or another objective")
+    return 2 * data.fields["labels"].to(data.fields["inputs"].dtype) - 1
+
+
+TARGETS = Column("targets", "a number a row; where the rows have no such column, −1 and 1 for the two classes", _signs)
+
+
+@objective(metric="accuracy", x=MODEL, y=constant(lambda given: 0.0, lambda given: len(given.vector), "0"), columns=[TARGETS],
+           two_classes=True, net=lambda shape: Signed(prod(shape)))
 def robust_regression(penalty: float = 10.0, ridge: float = 0.0, radius: float | None = None, **options: Any) -> Minimax:
     """Linear regression against one shift y of all inputs, chosen by an adversary who pays for it:
 

@@ -20,8 +20,9 @@ def with_weight_decay(problem: Minimization, weight: float) -> Minimization:
     >>> decayed.gradient(torch.tensor([2.0, -4.0]), Batch({}))
     tensor([ 2., -1.])
     """
-    if not isinstance(problem, Minimization):
-        raise ProblemError(f"with_weight_decay takes a Minimization; got {type(problem).__name__}: add the term to its own f or h")
+    if type(problem) is not Minimization:  # what else a kind of one's own computes would miss the term
+        raise ProblemError(f"with_weight_decay takes a Minimization; got {type(problem).__name__}: add the term to its own losses, "
+                           "f or h")
     if not weight >= 0:
         raise ProblemError(f"weight must not be negative; got {weight}")
     f, finish = problem.f, problem.finish

@@ -10,10 +10,13 @@ from torch.nn import functional as F
 from ..data.store import Batch
 from ..errors import ProblemError
 from ..problems.kinds import Compositional, Minimization
+from .declare import objective
 from .dro import Losses, per_row
+from .given import with_zeros
 
 
-def mean_variance(losses: Losses, weight: float, **options: Any) -> Compositional:
+@objective(metric="worst class")
+def mean_variance(losses: Losses, weight: float = 1.0, **options: Any) -> Compositional:
     """mean ℓ + weight·Var ℓ over all rows of the federation: h = mean(ℓ + weight·ℓ²), g = mean ℓ, f(g) = −weight·g².
 
     The variance is that of the federation's mixture, so differences between clients are part of it.
@@ -41,6 +44,7 @@ def mean_variance(losses: Losses, weight: float, **options: Any) -> Compositiona
 def chi2_dro(losses: Losses, lam: float = ..., form: Literal["variance"] = ..., **options: Any) -> Compositional: ...
 @overload
 def chi2_dro(losses: Losses, lam: float = ..., *, form: Literal["dual"], **options: Any) -> Minimization: ...
+@objective(metric="worst class", x=with_zeros(lambda given: int(given.entries["form"] == "dual"), "with form = \"dual\" the level e"))
 def chi2_dro(losses: Losses, lam: float = 1.0, form: Literal["variance", "dual"] = "variance",
              **options: Any) -> Compositional | Minimization:
     """χ²-regularised DRO, max_p Σ p_i ℓ_i − λ(m/2) Σ (p_i − 1/m)² over the weights p of all m rows, in two forms.
@@ -71,7 +75,8 @@ def chi2_dro(losses: Losses, lam: float = 1.0, form: Literal["variance", "dual"]
     return Minimization(f, **options)
 
 
-def cvar(losses: Losses, share: float, temperature: float = 0.01, **options: Any) -> Minimization:
+@objective(metric="worst class", x=with_zeros(lambda given: 1, "the level e"))
+def cvar(losses: Losses, share: float = 0.1, temperature: float = 0.01, **options: Any) -> Minimization:
     """Mean of the worst `share` of the rows, min over e of e + mean (ℓ − e)₊/share, with τ·softplus(·/τ) for the positive part.
 
     The last coordinate of x is e, and `losses` gets the others; start with `torch.cat([x, x.new_zeros(1)])`. The smoothing, with

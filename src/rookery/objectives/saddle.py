@@ -11,8 +11,16 @@ from ..data.store import Batch
 from ..errors import ProblemError
 from ..problems.kinds import Compositional, Minimax
 from ..problems.projections import simplex
+from .declare import objective
+from .given import Given, constant
+from .groups import group_dro
 
 
+def _groups(given: Given) -> int:
+    return given.count(given.entries["field"])
+
+
+@objective(metric="worst class", through=group_dro, y=constant(lambda given: 1 / _groups(given), _groups, "equal weights of all groups"))
 def group_weights(problem: Compositional, lam: float = 0.0) -> Minimax:
     """min_x max_p Σ_j p_j g_j(x) − λ Σ_j p_j log(d_g p_j) + h(x) over the simplex: what `group_dro` is with the maximum carried out.
 

@@ -13,6 +13,9 @@ from ..data.store import Batch
 from ..errors import ProblemError
 from ..problems.kinds import Minimization
 from ..problems.model import Model
+from .declare import objective
+from .given import SUPPLIED
+from .regularised import with_weight_decay
 
 NEVER = -(2**62)  # torch leaves out rows with the label -100; here such a label is a mistake like any other
 
@@ -57,8 +60,16 @@ def cross_entropy_losses(model: Model) -> Callable[[Tensor, Batch], Tensor]:
     return lambda x, b: class_losses(scores(model, x, b), b.labels)
 
 
-def cross_entropy(model: Model, weight: Tensor | None = None, **options: Any) -> Minimization:
-    """Mean cross-entropy, optionally with one weight per class (a mean of weighted losses, not divided by the batch's weights)."""
+SUPPLIED["losses"] = SUPPLIED["loss"] = lambda given: cross_entropy_losses(given.model)
+
+
+@objective(metric="accuracy")
+def cross_entropy(model: Model, weight: Tensor | None = None, weight_decay: float = 0.0, **options: Any) -> Minimization:
+    """Mean cross-entropy.
+
+    `weight` holds one number for each class (the mean is of weighted losses, not divided by the batch's weights); `weight_decay` adds
+    (weight_decay/2)‖x‖².
+    """
     if weight is not None:
         weight = torch.as_tensor(weight)
         if weight.dim() != 1 or not bool((torch.isfinite(weight) & (weight >= 0)).all()):
@@ -71,4 +82,5 @@ def cross_entropy(model: Model, weight: Tensor | None = None, **options: Any) ->
         losses = class_losses(out, b.labels)
         return (losses * weight_of(b.labels, weight, losses)).mean()
 
-    return Minimization(f, model=model, **options)
+    problem = Minimization(f, model=model, **options)
+    return with_weight_decay(problem, weight_decay) if weight_decay else problem

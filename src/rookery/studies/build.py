@@ -1,238 +1,62 @@
-"""From a description to a federation ready to run, its scores, and what a finished run leaves in its folder."""
+"""From a description to a run: read the data, spread it over sites, build model, problem and federations."""
 
 from __future__ import annotations
 
-import io
-import json
-import math
-import platform
-import time
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import TypeVar
 
-import numpy as np
 import torch
-from sklearn.metrics import average_precision_score, roc_auc_score
-from torch import Tensor
-from torch.nn import functional as F
+from torch import nn
 
-from .._version import __version__
 from ..data import Data
-from ..data.readers import Table
 from ..data.split import hold_out
-from ..engines import Wire
-from ..errors import CheckpointError, ConfigError, Diverged, NonFinite, WriteError
+from ..errors import ConfigError
+from ..federation.engine import choose
 from ..federation.federation import Federation
-from ..objectives.dro import Exponential, dro_report
+from ..objectives import balanced_cross_entropy
+from ..objectives.declare import with_site
 from ..problems.base import Problem
 from ..problems.model import Model
-from ..training import checkpoint
-from ..training.files import append, held, write_whole
-from ..training.keeper import CHECKPOINT, refuse_taken
-from ..training.loop import COUNTS, Callback, Metrics, Run, run
-from .description import Description, describe
-from .forecast import Forecast, forecast
-from .trials import invocation, machine
+from .choices import ModelSection
+from .description import Description
+from .job import Job
 
-
-@dataclass(frozen=True)
-class Job:
-    """A run to be made: the federation, the model with its starting point, and the rows to score on."""
-
-    description: Description
-    fed: Federation[Problem]
-    model: Model
-    x0: Tensor
-    held: Data  # the sites' validation rows
-    test: Table
-
-    def initial_state(self) -> Any:
-        """The algorithm's first state, after the sites have agreed on what the problem needs."""
-        size = self.model.size
-        x = torch.cat([self.description.warm_up.from_there(self.fed, self.model, self.x0[:size]), self.x0[size:]])
-        self.fed.prepare(x)
-        return self.description.algorithm.init(self.fed, x)
-
-    def forecast(self) -> Forecast | None:
-        """What training will send, the warm-up with it, which sends the model down and up once a round."""
-        before, fed = self.description.warm_up.rounds, self.fed
-        found = forecast(self.description.algorithm, fed, self.x0, rounds=self.description.run.rounds - before)
-        sent = before * (fed.clients_per_round or fed.population) * self.x0[: self.model.size].nbytes
-        return found and replace(found, exchanges=found.exchanges + before, up=found.up + sent, down=found.down + sent)
-
-    def scores(self, state: Any) -> Metrics:
-        """Scores on the sites' validation rows and on the test rows."""
-        found = self._both(state.x)
-        if isinstance(self.fed.problem, Exponential):
-            found |= dro_report(self.fed, state.x, getattr(state, "y", None))
-        return found
-
-    @property
-    def metrics(self) -> list[str]:
-        """What an evaluation tells of a part of the rows; AUC and AP only where it has rows of both classes."""
-        ranking = ["AUC", "AP"] if len(self.test.classes) == 2 else []
-        return ["loss", "accuracy", "worst class", *ranking, *self.description.objective.metrics]
-
-    def _both(self, x: Tensor) -> Metrics:
-        parts = {"validation": self.held.fields, "test": self.test.fields}
-        return {f"{part} {name}": value for part, fields in parts.items() for name, value in self._score(x, fields, part).items()}
-
-    def predict(self, x: Tensor, inputs: Tensor) -> Tensor:
-        output: Tensor = self.model.predict(x[: self.model.size], inputs)
-        return output
-
-    def _score(self, x: Tensor, fields: dict[str, Tensor], part: str) -> Metrics:
-        output = self.predict(x, fields["inputs"])
-        finite = torch.isfinite(output).all(1)
-        if not bool(finite.all()):
-            raise Diverged(f"the model's outputs for {int((~finite).sum())} of {len(output)} {part} rows are not finite: "
-                           "lower the learning rate")
-        found = _scores(output, fields["labels"]) | self.description.objective.scores(output, fields)
-        for name, value in found.items():
-            if not math.isfinite(value):
-                raise Diverged(f"the {part} {name} is {value}: lower the learning rate")
-        return found
-
-    def run(self, folder: Path | None, label: str, resume: bool = False, minutes: float | None = None, callbacks: Sequence[Callback] = (),
-            about: dict[str, Any] | None = None) -> Run:
-        """Train, and leave in the folder, if there is one, what a report is made of: history, test predictions and `about.json`."""
-        part, before = self.description.run, self.description.warm_up.rounds
-        if before > part.rounds:
-            raise ConfigError(f"warm_up.rounds is {before}, but the run has {part.rounds} rounds in all: raise run.rounds")
-        if folder is None:
-            return self._train(None, resume, minutes, callbacks)
-        with held(folder):
-            self._claim(folder, resume)
-            try:
-                result = self._train(folder, resume, minutes, callbacks)
-                self._tell(folder, label, result, about or {})
-            except WriteError as error:
-                raise WriteError(f"{error}; {self._kept(folder)}") from None
-        return result
-
-    def _train(self, folder: Path | None, resume: bool, minutes: float | None, callbacks: Sequence[Callback]) -> Run:
-        part, before = self.description.run, self.description.warm_up.rounds
-        clock, minutes = time.perf_counter(), part.minutes if minutes is None else minutes
-        first = self._score(self.x0, self.held.fields, "validation")["loss"] if before else None
-        try:
-            state = self.initial_state()
-        except NonFinite as error:
-            failure = f"in the warm-up, {error}" if before else f"before the first round, {error}"
-            return self._unbegun(Run(None, reason="diverged", failure=failure), folder)
-        spent = time.perf_counter() - clock if before else 0.0
-        result = run(self.description.algorithm, self.fed, state, part.rounds - before, self.scores, part.every, folder=folder,
-                     resume=resume, save_every=part.save_every, minutes=None if minutes is None else max(0.0, minutes - spent / 60),
-                     callbacks=callbacks,
-                     output=part.output, before=before, spent=spent, loss="validation loss", first=first)
-        if not result.history:
-            return self._unbegun(result, folder)
-        if result.reason == "diverged":
-            result.output = None
-        if result.output is not None:  # the last row is then about the iterate that was drawn
-            row = result.history[-1] | self.scores(result.state._replace(x=result.output))
-            result.history.append(row)
-            if folder is not None:
-                append(folder / "history.jsonl", json.dumps(row))
-        return result
-
-    def _unbegun(self, result: Run, folder: Path | None) -> Run:
-        """A run that went wrong before its first row has one of its starting point, from before the warm-up."""
-        result.state, row = SimpleNamespace(x=self.x0), dict.fromkeys(COUNTS, 0.0)
-        with suppress(Diverged):  # of rows beyond what a float holds there is nothing to say
-            row |= self._both(self.x0)
-        result.history = [row]
-        if folder is not None:
-            write_whole(folder / "history.jsonl", json.dumps(row) + "\n")
-        return result
-
-    def _tell(self, folder: Path, label: str, result: Run, about: dict[str, Any]) -> None:
-        """Predictions of the test rows, and what there is to know about the run."""
-        x = result.state.x if result.output is None else result.output
-        logits = self.predict(x, self.test.fields["inputs"]).double().numpy()
-        saved = io.BytesIO()
-        np.savez(saved, labels=self.test.fields["labels"].numpy(), scores=logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits)
-        write_whole(folder / "predictions.npz", saved.getvalue())
-        versions = {"rookery": __version__, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
-        told = {"label": label, "title": f"{self.description.objective.name} by {self.description.algorithm.title}",
-                "seed": self.description.federation.seed, "command": invocation(), "config": describe(self.description),
-                "versions": versions, "machine": machine(), "engine": self.fed.engine.name, "reason": result.reason,
-                "failure": result.failure, "iterate": "last" if result.output is None else "uniform",
-                "rounds": self.description.warm_up.rounds + result.rounds, "seconds": result.seconds, "ledger": self.fed.ledger.to_json(),
-                "sites": self.sites(x), "traffic": [asdict(line) for line in result.traffic], **about}
-        write_whole(folder / "about.json", json.dumps(told, indent=1))
-
-    def _claim(self, folder: Path, resume: bool) -> None:
-        """Refuse a folder that holds another run, before any work is done."""
-        kept = folder / "description.json"
-        own = describe(self.description)
-        own["run"] = {name: value for name, value in own.get("run", {}).items() if name == "output"}  # a run may go on for longer
-        if not resume:
-            refuse_taken(folder)
-        elif kept.exists() and _description(kept) != json.loads(json.dumps(own)):
-            raise CheckpointError(f"{folder} holds a run of another description; resume it as {kept} says, or take another folder")
-        write_whole(kept, json.dumps(own))
-
-    def _kept(self, folder: Path) -> str:
-        """What there is to go on from after a file could not be written."""
-        try:
-            rounds = self.description.warm_up.rounds + int(checkpoint.extra(folder / CHECKPOINT)["rounds"])
-        except CheckpointError:
-            return f"{folder} has no checkpoint yet: make room, and begin anew"
-        return (f"{folder / CHECKPOINT} is whole and holds the run after round {rounds}: make room, and go on with --resume, "
-                "or with the same comparison again")
-
-    def sites(self, x: Tensor) -> list[dict[str, Any]]:
-        """Every site's rows, and its scores on those it held out; a site that held out none has no scores."""
-        binary, table = len(self.test.classes) == 2, []
-        for k, name in enumerate(self.fed.data.names):
-            labels = self.fed.data.views(k)["labels"]
-            row: dict[str, Any] = {"site": name, "rows": len(labels), "positives": int(labels.sum()) if binary else None,
-                                   "validation rows": 0}
-            if name in self.held.names:
-                own = self.held.views(self.held.names.index(name))
-                row["validation rows"] = len(own["labels"])
-                with suppress(Diverged):
-                    row |= self._score(x, own, "validation")
-            table.append(row)
-        return table
+P = TypeVar("P", bound=Problem)
 
 
 def build(config: Description, folder: Path | None = None) -> Job:
     """Read the data, spread it over sites, build the model and the problem. The folder is where sites on a wire keep their state."""
-    part, seed = config.federation, config.federation.seed
+    section, seed = config.federation, config.federation.seed
     train, classes, test = config.data.read(seed)
     site = config.sites.spread(train, classes, seed)
     data = Data.by_site({name: field for name, field in train.fields.items() if name != "site"}, site.tolist())
     data, held = hold_out(data, config.data.validation, seed, groups="group" if "group" in data.fields else None)
-    if part.clients_per_round is not None and part.clients_per_round > len(data.names):
-        raise ConfigError(f"federation.clients_per_round is {part.clients_per_round}, but there are {len(data.names)} sites")
-    engine = Wire(folder / "sites") if part.engine == "wire" and folder is not None else part.engine
+    if section.clients_per_round is not None and section.clients_per_round > len(data.names):
+        raise ConfigError(f"federation.clients_per_round is {section.clients_per_round}, but there are {len(data.names)} sites")
+    data = config.objective.rows(data, len(train.classes), seed).to(section.device)
+    held = with_site(held, data.names) if "site" in data.fields else held  # they stay where scores are computed
     torch.manual_seed(seed)
-    model = Model(config.model.net(tuple(train.fields["inputs"].shape[1:]), len(train.classes)))
-    fed = Federation(config.objective.problem(model, train), data, engine=engine, weights=part.weigh(data),
-                     clients_per_round=part.clients_per_round, cohorts=part.cohorts, min_batch=part.min_batch, seed=seed)
-    x0 = torch.cat([model.vector(), torch.zeros(config.objective.extra)])
-    return Job(config, fed, model, x0, held, test)
+    net = _net(config, tuple(train.fields["inputs"].shape[1:]), len(train.classes))
+    given = config.objective.given(Model(net.to(section.device)), data, len(train.classes))
+    problem = config.objective.problem(given, getattr(config.algorithm, "batch", None))
+    fed = _federation(config, problem, data, section.weigh(data), seed, folder)
+    # another seed than that of the run, which would draw the same rows and cohorts once more
+    warm_up = None if config.warm_up.rounds == 0 else _federation(config, balanced_cross_entropy(given.model), data, "samples",
+                                                                  seed + 2**32, folder)
+    return Job(config, fed, warm_up, given, held, test)
 
 
-def _description(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} is not whole ({error}); delete it to go on all the same: the algorithm, the seed and the data "
-                              f"are compared with {CHECKPOINT} too") from None
+def _federation(config: Description, problem: P, data: Data, weights: str | list[float], seed: int, folder: Path | None) -> Federation[P]:
+    section, engine = config.federation, choose(config.federation.engine)
+    engine.folder = None if folder is None else folder / "sites"
+    return Federation(problem, data, engine=engine, weights=weights, clients_per_round=section.clients_per_round, cohorts=section.cohorts,
+                      min_batch=section.min_batch, seed=seed, device=section.device, precision=section.autocast)
 
 
-def _scores(output: Tensor, labels: Tensor) -> Metrics:
-    """Loss, accuracy and worst class of the rows; AUC and AP where there are two classes and rows of both."""
-    right, present = (output.argmax(1) == labels).double(), sorted(set(labels.tolist()))
-    scores = {"loss": float(F.cross_entropy(output, labels)), "accuracy": float(right.mean()),
-              "worst class": float(min(right[labels == c].mean() for c in present))}
-    if output.shape[1] == 2 and len(present) == 2:
-        margin = (output[:, 1].double() - output[:, 0]).numpy()  # of large outputs the difference is not a float
-        scores |= {"AUC": float(roc_auc_score(labels.numpy(), margin)), "AP": float(average_precision_score(labels.numpy(), margin))}
-    return scores
+def _net(config: Description, shape: tuple[int, ...], classes: int) -> nn.Module:
+    own = config.objective.declared.net
+    if own is None:
+        return config.model.net(shape, classes)
+    if config.model != ModelSection():
+        raise ConfigError(f"{config.objective.name} has a function of its own to train: leave the section [model] out")
+    return own(shape)

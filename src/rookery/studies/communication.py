@@ -17,6 +17,7 @@ from ..problems import testproblems as known
 from ..problems.base import Problem
 from ..problems.kinds import Bilevel, Compositional, CompositionalMinimax, Conditional, Minimax, Minimization
 from ..problems.testproblems import TestProblem
+from .modules import call
 
 D, DY = 7, 3  # the lengths of x and y
 
@@ -26,19 +27,20 @@ def communication(cls: type[Algorithm[Any]]) -> tuple[Algorithm[Any], list[Line]
     own = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     without = [f for f in own.values() if f.default is MISSING and f.default_factory is MISSING]
     needed = {f.name: DY if "int" in str(f.type) else 0.01 for f in without}
-    algorithm = cls(**needed, **({"local_steps": 2} if "local_steps" in own else {}))
+    usual = {name: value for name, value in {"local_steps": 2, "weights": DY}.items() if name in own}
+    algorithm = call(cls, cls.__name__, **needed, **usual)
     for problem in small_problems(cls.solves):
         fed = Federation(problem.problem, problem.data, engine="loop")
         start = (problem.x0, problem.y0) if "y" in inspect.signature(algorithm.init).parameters else (problem.x0,)
         try:
-            state = algorithm.init(fed, *start)
+            state = call(algorithm.init, cls.__name__, fed, *start)
         except AlgorithmError:  # of its kind, but not the right one
             continue
-        state = algorithm.round(fed, state)
+        state = call(algorithm.round, cls.__name__, fed, state)
         with fed.ledger.recording() as lines:
             algorithm.round(fed, state)
         return algorithm, lines
-    raise AlgorithmError(f"none of the small problems fits {cls.title}")
+    raise AlgorithmError(f"none of the small problems fits {cls.title or cls.__name__}")
 
 
 def small_problems(kind: type[Problem]) -> Iterator[TestProblem]:
@@ -50,6 +52,8 @@ def small_problems(kind: type[Problem]) -> Iterator[TestProblem]:
         WorstCase: lambda sizes: replace(known.minimization(d=D, sizes=sizes), problem=fast_dro(
             lambda x, b: 0.5 * (b.a @ x - b.b).square(), "cvar", 0.5)),
         CompositionalMinimax: lambda sizes: known.compositional_minimax(d=D, sizes=sizes)}
+    if kind not in makers:
+        return
     two = makers[kind]((4, 4))
     yield two
     if isinstance(two.problem, Compositional):

@@ -16,17 +16,17 @@ from typing import Any
 from ..data.folder import locate
 from ..errors import ConfigError
 from ..training.files import LOCK, held, write_whole
-from ..training.loop import Run
+from ..training.result import Run
 from .build import build
-from .description import describe, nearest, parse
-from .sections import DataSection
+from .description import Description, describe, parse
+from .scores import OwnMetric, larger_is_better
 from .statistics import MeanStd, PairedTTest, best, groups, mean_std, paired_ttest
 from .trials import Result, Results, Trial, study, trials
+from .values import nearest
 
 OnProgress = Callable[[int, int], None]
 Tree = dict[str, dict[str, Any]]
 TUNING = 10**6  # the first seed for tuning, beyond those that are compared
-SMALLER = ("loss", "gap")  # the last word of metrics that are better when they are smaller
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,7 @@ class Entry:
     ends: dict[str, int]  # how often a run ended for which reason
     spreads: dict[str, MeanStd]
     against_first: dict[str, PairedTTest]
-
-
-def larger_is_better(metric: str) -> bool:
-    """
-    >>> larger_is_better("test AP"), larger_is_better("validation loss")
-    (True, False)
-    """
-    return metric.rsplit(maxsplit=1)[-1] not in SMALLER
+    larger_is_better: dict[str, bool | None]  # of each metric; None where nobody said
 
 
 def compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mapping[str, Sequence[Any]] | None = None,
@@ -65,10 +58,13 @@ def compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mappi
     for label, tree in descriptions.items():  # mistakes come out before hours of work
         for values in trials(**(grid or {})):
             _with(tree, values, label)
-        known, wanted = build(parse(tree)).metrics, by.removeprefix("validation ")
-        if wanted not in known:
-            raise ConfigError(f"{label} has no metric {by!r}; {nearest(wanted, known)}"
-                              f"by is one of {', '.join(f'validation {name}' for name in known)}")
+        job, wanted = build(parse(tree)), by.removeprefix("validation ")
+        if wanted not in job.metrics:
+            raise ConfigError(f"{label} has no metric {by!r}; {nearest(wanted, job.metrics)}"
+                              f"by is one of {', '.join(f'validation {name}' for name in job.metrics)}")
+        if grid and larger_is_better(by, job.description.metrics) is None:
+            raise ConfigError(f"whether a larger {wanted!r} is better has to be said before it can choose from a grid: write "
+                              f"{wanted}.larger_is_better = True, or False, under the function")
     with held(folder):
         return _compare(descriptions, seeds, folder, grid or {}, by, tuning_seeds, jobs, on_progress)
 
@@ -76,7 +72,9 @@ def compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mappi
 def _compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mapping[str, Sequence[Any]], by: str, tuning_seeds: int,
              jobs: int | None, on_progress: OnProgress | None) -> list[Entry]:
     tried = _tune(descriptions, grid, by, range(TUNING, TUNING + tuning_seeds), folder, jobs, on_progress)
-    wanted = best(tried, ["label"], by, larger_is_better(by)) if tried else {}
+    own = {label: parse(tree).metrics for label, tree in descriptions.items()}
+    larger = next((way for metrics in own.values() if (way := larger_is_better(by, metrics)) is not None), True)
+    wanted = best(tried, ["label"], by, larger) if tried else {}
     todo, digests = [], _digests(descriptions)
     for label, tree in descriptions.items():
         chosen = dict(wanted[(label,)]["values"]) if tried else {}
@@ -88,7 +86,7 @@ def _compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mapp
                          "data": digests[label], "folder": str(folder / label / f"seed-{seed}"),
                          **({"tuning": told_of} if tried else {})})
     done = study(_train, todo, folder / "runs.jsonl", jobs, on_progress, _there)
-    return _entries(done, wanted, bool(tried))
+    return _entries(done, wanted, bool(tried), own)
 
 
 def _tune(descriptions: dict[str, Tree], grid: Mapping[str, Sequence[Any]], by: str, seeds: Sequence[int], folder: Path,
@@ -121,17 +119,17 @@ def _with(tree: Tree, values: dict[str, Any], label: str) -> Tree:
 
 
 def _digests(descriptions: dict[str, Tree]) -> dict[str, str]:
-    return {label: _digest(parse(tree).data) for label, tree in descriptions.items()}
+    return {label: _digest(parse(tree)) for label, tree in descriptions.items()}
 
 
-def _digest(data: DataSection) -> str:
-    """What one's own data files hold: another file of the same name is another trial. Empty for data sets, which do not change."""
-    found = blake2b(digest_size=16)
-    for name in filter(None, (data.csv, data.npz, data.test, data.images)):
-        path = locate(name)
+def _digest(config: Description) -> str:
+    """What one's own files hold, data and modules: another file of the same name is another trial. Empty where there are none."""
+    found, data = blake2b(digest_size=16), config.data
+    own = [locate(name) for name in (data.csv, data.npz, data.test, data.images) if name] + config.own_files
+    for path in own:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             found.update(f"{file} {file.stat().st_size}".encode() if path.is_dir() else file.read_bytes())
-    return found.hexdigest() if data.name is None else ""
+    return found.hexdigest() if own else ""
 
 
 def _there(trial: Trial) -> bool:
@@ -191,7 +189,7 @@ def _finite(row: dict[str, float]) -> Result:
     return {name: value for name, value in row.items() if math.isfinite(value)}
 
 
-def _entries(done: Results, wanted: dict[tuple[Any, ...], Trial], tuned: bool) -> list[Entry]:
+def _entries(done: Results, wanted: dict[tuple[Any, ...], Trial], tuned: bool, own: dict[str, tuple[OwnMetric, ...]]) -> list[Entry]:
     by_label = {key[0]: results for key, results in groups(done, "label").items()}
     first = next(iter(by_label.values()))
     entries = []
@@ -202,5 +200,6 @@ def _entries(done: Results, wanted: dict[tuple[Any, ...], Trial], tuned: bool) -
         against = {name: paired_ttest(values, [float(result[name]) for result in first]) for name, values in columns.items()
                    if results is not first and len(results) > 1 and all(name in result for result in first)}
         entries.append(Entry(label, dict(wanted[(label,)]["values"]) if tuned else {}, ends,
-                             {name: mean_std(values) for name, values in columns.items()}, against))
+                             {name: mean_std(values) for name, values in columns.items()}, against,
+                             {name: larger_is_better(name, own[label]) for name in metrics}))
     return entries

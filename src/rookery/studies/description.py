@@ -1,23 +1,29 @@
-"""A run described in TOML, checked against dataclasses: unknown keys and wrong types get a sentence with the nearest right one."""
+"""A run described in TOML: from a file to checked sections, and back."""
 
 from __future__ import annotations
 
-import difflib
+import inspect
 import tomllib
-import types
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal
+
+from torch import nn
 
 from ..algorithms.base import Algorithm
-from ..errors import ConfigError, RookeryError
+from ..data.sampling import Sampler
+from ..errors import ConfigError, ProblemError
 from ..federation.epochs import Epochs
-from ..federation.program import PROGRAMS, Schedule
+from ..federation.program import PROGRAMS
+from ..objectives.declare import declared, objectives, written
+from ..objectives.given import Entry
 from ..problems.base import Problem
-from ..training.schedules import SCHEDULES
-from .goals import OBJECTIVES, CrossEntropy, Objective
-from .sections import DataSection, FederationSection, ModelSection, RunSection, SitesSection, WarmUpSection
+from . import modules
+from .choices import SAMPLERS, ModelSection, ObjectiveSection, OwnModelSection, SamplingSection
+from .scores import OwnMetric
+from .sections import DataSection, FederationSection, RunSection, SitesSection, WarmUpSection
+from .values import build_section, check_entries, nearest, plain, typed
 
 
 @dataclass(frozen=True)
@@ -27,16 +33,24 @@ class Description:
     data: DataSection
     algorithm: Algorithm[Any]
     sites: SitesSection = field(default_factory=SitesSection)
-    model: ModelSection = field(default_factory=ModelSection)
-    objective: Objective = field(default_factory=CrossEntropy)
+    model: ModelSection | OwnModelSection = field(default_factory=ModelSection)
+    objective: ObjectiveSection = field(default_factory=ObjectiveSection)
     federation: FederationSection = field(default_factory=FederationSection)
     warm_up: WarmUpSection = field(default_factory=WarmUpSection)
     run: RunSection = field(default_factory=RunSection)
+    metrics: tuple[OwnMetric, ...] = ()  # what run.metrics names
+
+    @property
+    def own_files(self) -> list[Path]:
+        """The files that what is one's own comes from."""
+        names = [describe(self)["algorithm"]["name"], self.model.name, self.objective.name, *self.run.metrics]
+        if self.objective.sampling is not None:
+            names.append(self.objective.sampling.name)
+        return sorted({path for name in names if modules.is_own(name) for path in modules.files(name)})
 
 
-_T = TypeVar("_T")
-_SECTIONS = {"data": DataSection, "sites": SitesSection, "model": ModelSection, "federation": FederationSection, "warm_up": WarmUpSection,
-             "run": RunSection}
+_SECTIONS = {"data": DataSection, "sites": SitesSection, "federation": FederationSection, "warm_up": WarmUpSection, "run": RunSection}
+_CHOICES = ("algorithm", "objective", "model")
 
 
 def algorithms() -> dict[str, type[Algorithm[Any]]]:
@@ -45,16 +59,9 @@ def algorithms() -> dict[str, type[Algorithm[Any]]]:
             if issubclass(cls, Algorithm) and vars(cls).get("title") and cls.solves is not Problem}
 
 
-def nearest(word: str, words: Sequence[str]) -> str:
-    """« did you mean …» for an unknown word."""
-    lower = {w.lower(): w for w in words}
-    close = difflib.get_close_matches(word.lower(), list(lower), 1, 0.5)
-    return f"did you mean {lower[close[0]]!r}? " if close else ""
-
-
 def read(path: Path | str, overrides: Sequence[str] = ()) -> Description:
     """The description in a file, with `section.key=value` overrides."""
-    return parse(read_tree(path, overrides))
+    return parse(read_tree(path, overrides), Path(path).parent)
 
 
 def read_tree(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -73,9 +80,9 @@ def read_tree(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]
     return tree
 
 
-def parse(tree: dict[str, Any]) -> Description:
-    """The description in a tree of tables."""
-    known = [*_SECTIONS, "algorithm", "objective"]
+def parse(tree: dict[str, Any], folder: Path | None = None) -> Description:
+    """The description in a tree of tables; modules of one's own are looked for in `folder` first."""
+    known = [*_SECTIONS, *_CHOICES]
     for section, table in tree.items():
         if section not in known:
             raise ConfigError(f"there is no section [{section}]; {nearest(section, known)}The sections are {', '.join(known)}")
@@ -84,117 +91,148 @@ def parse(tree: dict[str, Any]) -> Description:
     for needed in ("data", "algorithm"):
         if needed not in tree:
             raise ConfigError(f"a run needs a section [{needed}] with at least name = \"…\"")
-    parts: dict[str, Any] = {name: _build(cls, tree.get(name, {}), name) for name, cls in _SECTIONS.items()}
-    return Description(algorithm=_algorithm(dict(tree["algorithm"])), objective=_objective(dict(tree.get("objective", {}))), **parts)
-
-
-def _objective(table: dict[str, Any]) -> Objective:
-    name = _typed(table.pop("name", CrossEntropy.name), str, "objective.name")
-    if name not in OBJECTIVES:
-        raise ConfigError(f"objective.name is one of {', '.join(OBJECTIVES)}; {nearest(name, list(OBJECTIVES))}It was given {name!r}")
-    return _build(OBJECTIVES[name], table, "objective")
+    plain_ones: dict[str, Any] = {name: build_section(cls, tree.get(name, {}), name) for name, cls in _SECTIONS.items()}
+    return Description(algorithm=_algorithm(dict(tree["algorithm"]), folder), objective=_objective(dict(tree.get("objective", {})), folder),
+                       model=_model(dict(tree.get("model", {})), folder), metrics=_metrics(plain_ones["run"].metrics, folder), **plain_ones)
 
 
 def describe(config: Description) -> dict[str, dict[str, Any]]:
     """The description again as a tree of tables, without the entries that have their default."""
-    tree: dict[str, dict[str, Any]] = {}
-    for section in fields(config):
-        part = getattr(config, section.name)
-        name = part.title if isinstance(part, Algorithm) else part.name if isinstance(part, Objective) else None
-        named = {} if name is None else {"name": name}
-        values = {f.name: getattr(part, f.name) for f in fields(part)}
-        tree[section.name] = named | {f.name: _plain(values[f.name]) for f in fields(part) if values[f.name] != f.default}
-        if isinstance(values.get("local_steps"), Epochs):
-            tree[section.name] |= tree[section.name].pop("local_steps")
-    return {section: table for section, table in tree.items() if table}
+    tree: dict[str, dict[str, Any]] = {"algorithm": _describe_algorithm(config.algorithm), "model": config.model.describe(),
+                                       "objective": config.objective.describe()}
+    for section in _SECTIONS:
+        own = getattr(config, section)
+        tree[section] = {f.name: plain(getattr(own, f.name)) for f in fields(own) if getattr(own, f.name) != f.default}
+    return {section: tree[section] for section in ("data", *tree) if tree[section]}
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Schedule):
-        kind = next(name for name, cls in SCHEDULES.items() if type(value) is cls)
-        return {"kind": kind, **{f.name: _plain(getattr(value, f.name)) for f in fields(value)}}  # type: ignore[arg-type]
-    if isinstance(value, Epochs):
-        return {"epochs": value.number}
-    return list(value) if isinstance(value, tuple) else value
+def _describe_algorithm(algorithm: Algorithm[Any]) -> dict[str, Any]:
+    cls, values = type(algorithm), {f.name: f.default for f in fields(algorithm)}  # type: ignore[arg-type]
+    name = cls.title if cls.__module__.startswith("rookery.") else f"{cls.__module__}:{cls.__qualname__}"
+    table = {n: plain(getattr(algorithm, n)) for n, default in values.items() if getattr(algorithm, n) != default}
+    if isinstance(getattr(algorithm, "local_steps", None), Epochs):
+        table |= table.pop("local_steps")
+    return {"name": name} | table
 
 
-def _algorithm(table: dict[str, Any]) -> Algorithm[Any]:
+def _algorithm(table: dict[str, Any], folder: Path | None) -> Algorithm[Any]:
     known = algorithms()
     name = table.pop("name", None)
     if not isinstance(name, str):
         raise ConfigError(f"[algorithm] needs name = \"…\", one of {', '.join(sorted(known))}")
-    found = {title.lower(): cls for title, cls in known.items()}.get(name.lower())
+    found = find_algorithm(name, folder) if modules.is_own(name) else {title.lower(): cls for title, cls in known.items()}.get(name.lower())
     if found is None:
-        raise ConfigError(f"there is no algorithm {name!r}; {nearest(name, list(known))}Known are {', '.join(sorted(known))}")
+        raise ConfigError(f"there is no algorithm {name!r}; {nearest(name, list(known))}Known are {', '.join(sorted(known))}, "
+                          "and one's own as module:name")
     epochs = table.pop("epochs", None)
     if epochs is not None:
         if "local_steps" in table:
             raise ConfigError("[algorithm] has both epochs and local_steps; keep one of them")
-        table["local_steps"] = Epochs(_typed(epochs, float, "algorithm.epochs"))
+        table["local_steps"] = Epochs(typed(epochs, float, "algorithm.epochs"))
     for key, value in table.items():
         if isinstance(value, dict) and value.keys() == {"epochs"}:
-            table[key] = Epochs(_typed(value["epochs"], float, f"algorithm.{key}.epochs"))
-    return _build(found, table, "algorithm")
+            table[key] = Epochs(typed(value["epochs"], float, f"algorithm.{key}.epochs"))
+    return build_section(found, table, "algorithm")
 
 
-def _build(cls: type[_T], table: dict[str, Any], section: str) -> _T:
-    hints = get_type_hints(cls, localns={"Epochs": Epochs})
-    own = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
-    for key in table:
-        if key not in own:
-            raise ConfigError(f"[{section}] has no entry {key!r}; {nearest(key, list(own))}It has {', '.join(own)}")
-    for name, f in own.items():
-        if name not in table and f.default is MISSING and f.default_factory is MISSING:
-            raise ConfigError(f"[{section}] needs {name} = …")
-    values = {key: _typed(value, hints[key], f"{section}.{key}") for key, value in table.items()}
+def find_algorithm(name: str, folder: Path | None = None) -> type[Algorithm[Any]]:
+    """An algorithm of one's own."""
+    found = modules.find(name, "algorithm.name", folder)
+    if not (isinstance(found, type) and issubclass(found, Algorithm)):
+        raise ConfigError(f"algorithm.name is {name!r}, which is {_what(found)}; an algorithm is a class derived from rookery.Algorithm, "
+                          "as in class Mine(Algorithm[Minimization])")
+    if not is_dataclass(found) or not found.__dataclass_params__.frozen:
+        raise ConfigError(f"algorithm.name is {name!r}, whose class must be a frozen dataclass of hyper-parameters: write "
+                          "@dataclass(frozen=True) above it")
+    missing = [n for n in ("init", "round") if getattr(found, n) is getattr(Algorithm, n)]
+    if missing or not hasattr(found, "State"):
+        raise ConfigError(f"algorithm.name is {name!r}, which has no {(missing or ['State'])[0]}; an algorithm has State, init and round")
+    return found
+
+
+def _objective(table: dict[str, Any], folder: Path | None) -> ObjectiveSection:
+    name = typed(table.pop("name", "cross_entropy"), str, "objective.name")
+    if modules.is_own(name):
+        function = modules.find(name, "objective.name", folder)
+        if not inspect.isfunction(function):
+            raise ConfigError(f"objective.name is {name!r}, which is {_what(function)}; an objective is a function that returns a problem")
+        found = declared(function)
+    elif name in objectives():
+        found = objectives()[name]
+    else:
+        raise ConfigError(f"objective.name is one of {', '.join(objectives())}, or one's own as module:name; "
+                          f"{nearest(name, list(objectives()))}It was given {name!r}")
+    sampling = table.pop("sampling", None)
+    common = {"reduce": Entry(Literal["bilevel", "compositional"] | None, None)}
     try:
-        return cls(**values)
-    except RookeryError as error:
-        raise ConfigError(f"[{section}]: {error}") from None
+        entries = found.entries
+    except (ProblemError, NameError) as error:
+        raise ConfigError(f"objective.name is {name!r}: {error}") from None
+    if "groups" in found.parameters and "groups" in table and "groups" not in entries:
+        raise ConfigError("[objective] has no entry 'groups': it is the number of values in the column that `field` names, and counted "
+                          f"there; write field = {table['groups']!r}")
+    values = check_entries(entries | common, table, "objective")
+    reduce = values.pop("reduce", None)
+    return ObjectiveSection(name, found, values, None if sampling is None else _sampling(sampling, folder), reduce)
 
 
-def _typed(value: Any, hint: Any, where: str) -> Any:
-    """The value as the type its entry has, or a sentence."""
-    origin = get_origin(hint)
-    if origin is Literal:
-        if value in get_args(hint):
-            return value
-        choices = [str(a) for a in get_args(hint)]
-        raise ConfigError(f"{where} is one of {', '.join(choices)}; {nearest(str(value), choices)}It was given {value!r}")
-    if origin in (Union, types.UnionType):
-        if isinstance(value, dict) and Schedule in get_args(hint):
-            return _schedule(dict(value), where)
-        for option in get_args(hint):
-            try:
-                return _typed(value, option, where)
-            except ConfigError:
-                continue
-    elif origin is tuple:
-        if isinstance(value, list | tuple):
-            return tuple(_typed(v, get_args(hint)[0], where) for v in value)
-    elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
-        return value
-    raise ConfigError(f"{where} must be {_words(hint)}; it was given {value!r}")
+def _sampling(said: Any, folder: Path | None) -> SamplingSection:
+    where = "objective.sampling"
+    table = {"name": said} if isinstance(said, str) else dict(said) if isinstance(said, dict) else {}
+    name = table.pop("name", None)
+    if not isinstance(name, str):
+        raise ConfigError(f"{where} is a sampler's name, or a table of its name and numbers, as in {{name = \"Stratified\", label = "
+                          f"\"labels\", positives = 8}}; it was given {said!r}")
+    if modules.is_own(name):
+        found = modules.find(name, where, folder)
+        if not isinstance(found, type) and _samples(found) and not table:
+            return SamplingSection(name, {}, found)
+        if not isinstance(found, type) or not _samples(found):
+            raise ConfigError(f"{where} is {name!r}, which is {_what(found)}; a sampler is a class with select, fetch and whole, as those "
+                              "of rookery.data.sampling")
+        values = check_entries(written(found, set()), table, where)
+        return SamplingSection(name, values, modules.call(found, where, **values))
+    if name not in SAMPLERS:
+        raise ConfigError(f"{where} is one of {', '.join(SAMPLERS)}, or one's own as module:name; {nearest(name, list(SAMPLERS))}"
+                          f"It was given {name!r}")
+    sampler: Sampler = build_section(SAMPLERS[name], table, where)
+    return SamplingSection(name, table, sampler)
 
 
-def _schedule(table: dict[str, Any], where: str) -> Schedule:
-    kind = table.pop("kind", None)
-    if kind not in SCHEDULES:
-        raise ConfigError(f"{where} as a schedule has kind = one of {', '.join(SCHEDULES)}, as in {{kind = \"drop\", start = 0.1, "
-                          f"rounds = [90]}}; {nearest(str(kind), list(SCHEDULES))}It was given {kind!r}")
-    return _build(SCHEDULES[kind], table, where)
+def _samples(found: Any) -> bool:
+    return all(callable(getattr(found, method, None)) for method in ("select", "fetch", "whole"))
 
 
-def _words(hint: Any) -> str:
-    names = {float: "a number", int: "a whole number", str: "a text in quotes", bool: "true or false", type(None): "left out",
-             Schedule: "a schedule"}
-    if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_words(a) for a in get_args(hint)))
-    if get_origin(hint) is tuple:
-        return f"a list of {_words(get_args(hint)[0]).removeprefix('a ')}s"
-    return names.get(hint, getattr(hint, "__name__", str(hint)))
+def _model(table: dict[str, Any], folder: Path | None) -> ModelSection | OwnModelSection:
+    name = table.get("name", "")
+    if not (isinstance(name, str) and modules.is_own(name)):
+        return build_section(ModelSection, table, "model")
+    found = modules.find(name, "model.name", folder)
+    is_class = isinstance(found, type)
+    if not (issubclass(found, nn.Module) if is_class else inspect.isfunction(found)):
+        raise ConfigError(f"model.name is {name!r}, which is {_what(found)}; a net is a class derived from torch.nn.Module, or a function "
+                          "that returns one")
+    try:
+        entries = written(found, set(OwnModelSection.SUPPLIED))
+    except (ProblemError, NameError) as error:
+        raise ConfigError(f"model.name is {name!r}: {error}") from None
+    return OwnModelSection(name, found, check_entries(entries, {k: v for k, v in table.items() if k != "name"}, "model"))
+
+
+def _metrics(names: tuple[str, ...], folder: Path | None) -> tuple[OwnMetric, ...]:
+    for name in names:
+        if not modules.is_own(name):
+            raise ConfigError(f"run.metrics names functions of one's own, as in [\"mymodule:f1\"]; it was given {name!r}. Loss, accuracy, "
+                              "worst class and, of two classes, AUC and AP come by themselves")
+    found = tuple(OwnMetric(name, modules.find(name, "run.metrics", folder)) for name in names)
+    for metric in found:
+        if [m.name for m in found].count(metric.name) > 1:
+            raise ConfigError(f"run.metrics has two functions called {metric.name!r}; rename one of them")
+    return found
+
+
+def _what(found: Any) -> str:
+    return f"a class derived from {found.__mro__[1].__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
 
 
 def _override(tree: dict[str, Any], override: str) -> None:

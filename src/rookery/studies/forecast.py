@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -53,8 +54,12 @@ class _Small(Federation[Problem]):
         return super().cohort(size)
 
 
-def forecast(algorithm: Algorithm[Any], fed: Federation[Problem], *start: Tensor, rounds: int) -> Forecast | None:
-    """What training will send, counted as the ledger counts it; None where the rounds that were tried fail, as the run then will."""
+def forecast(algorithm: Algorithm[Any], fed: Federation[Problem], start: Callable[[Federation[Problem]], tuple[Tensor, ...]],
+             rounds: int) -> Forecast | None:
+    """What training will send, counted as the ledger counts it; None where the rounds that were tried fail, as the run then will.
+
+    start: the starting points, from a federation of all clients that it may use
+    """
     try:
         with torch.random.fork_rng(devices=[]):
             return _forecast(algorithm, fed, start, rounds)
@@ -62,17 +67,18 @@ def forecast(algorithm: Algorithm[Any], fed: Federation[Problem], *start: Tensor
         return None
 
 
-def _forecast(algorithm: Algorithm[Any], fed: Federation[Problem], start: tuple[Tensor, ...], rounds: int) -> Forecast:
-    problem = fed.problem
-    if problem.statistics is not None:
-        # a graph of all clients takes seconds to trace, which pays for many of them only
-        whole = Federation(problem, fed.data, engine="loop" if fed.population <= 1000 else "auto", weights=fed.weights.tolist(),
-                           seed=fed.setting.seed, min_batch=fed.setting.min_batch)
-        problem = whole.prepare(start[0])
+def _forecast(algorithm: Algorithm[Any], fed: Federation[Problem], start: Callable[[Federation[Problem]], tuple[Tensor, ...]],
+              rounds: int) -> Forecast:
+    device = fed.data.device
+    # a graph of all clients takes seconds to trace, which pays for many of them only
+    whole = Federation(fed.problem, fed.data, engine="loop" if fed.population <= 1000 else "auto", weights=fed.weights.tolist(),
+                       seed=fed.setting.seed, min_batch=fed.setting.min_batch, precision=fed.setting.precision, device=device)
+    points = start(whole)
+    problem = whole.prepare(points[0])
     chosen = sorted(np.argsort(-fed.weights, kind="stable")[:2].tolist())
     cohort = fed.clients_per_round or fed.population
     small = _Small(problem, fed.data.part(*chosen), engine=_OneStep(), seed=fed.setting.seed, min_batch=fed.setting.min_batch,
-                   precision=fed.setting.precision, clients_per_round=1 if cohort < fed.population else None)
+                   precision=fed.setting.precision, device=device, clients_per_round=1 if cohort < fed.population else None)
 
     def clients(line: Line) -> float:
         """At how many clients of the whole federation this will cross."""
@@ -88,7 +94,7 @@ def _forecast(algorithm: Algorithm[Any], fed: Federation[Problem], start: tuple[
     with small.ledger.recording() as lines:
         for number in range(min(rounds, 3) + 1):
             before, small.drawn = small.ledger["train"].exchanges, 0
-            state = method.round(small, state) if number else method.init(small, *start)
+            state = method.round(small, state) if number else method.init(small, *points)
             sums = [sum(line.bytes * clients(line) for line in lines if line.direction == way) for way in ("up", "down")]
             counts.append([small.ledger["train"].exchanges - before, *sums])
             # with several cohorts in a round, what a client is sent depends on whether it was in one before

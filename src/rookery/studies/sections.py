@@ -1,28 +1,25 @@
-"""The sections of a run's description, and what each of them builds. `config` reads them from TOML, `job` puts them together."""
+"""The sections of a run's description, and what each of them builds; [objective] and [model] stand in `choices`.
+
+`description` reads them from TOML, `build` puts them together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from ..algorithms import FedAvg
 from ..data import Data, positive_counts
+from ..data.columns import found_device
 from ..data.imbalance import drop_positives, long_tail, step
 from ..data.partition import by_column, by_quantity, dirichlet, iid, label_shards
 from ..data.readers import Table, load, read_csv, read_images, read_npz
 from ..errors import ConfigError
-from ..federation.federation import Federation
-from ..models import conv4, densenet121, federated_norm, lenet, mlp, resnet20, small_cnn
-from ..objectives import balanced_cross_entropy
-from ..problems.base import Problem
-from ..problems.model import Model
 
 
 @dataclass(frozen=True)
@@ -108,8 +105,8 @@ class DataSection:
         return (train, classes, test) if keep is None else (train.take(keep), classes[keep], test)
 
     def _tables(self) -> tuple[Table, Table]:
-        share: dict[str, Any] = {} if self.test_share is None else {"test_share": self.test_share}
-        options: dict[str, Any] = {**share, "seed": self.split_seed}
+        said: dict[str, Any] = {} if self.test_share is None else {"test_share": self.test_share}
+        options: dict[str, Any] = {**said, "seed": self.split_seed}
         columns = {"site": self.site, "group": self.group, "test": self.test}
         if self.csv is not None:
             assert self.label is not None
@@ -120,7 +117,7 @@ class DataSection:
         if self.images is not None:
             return read_images(self.images, self.size, **options)
         assert self.name is not None
-        return load(self.name, **(options if self.split_seed else share))
+        return load(self.name, **(options if self.split_seed else said))
 
     def _thinning(self, train: Table, seed: int) -> NDArray[np.bool_] | None:
         labels = train.fields["labels"].numpy()
@@ -144,9 +141,12 @@ class DataSection:
 
 @dataclass(frozen=True)
 class SitesSection:
-    """[sites] how rows are spread over sites: by chance, by class (dirichlet, shards), in unequal sizes, or as a column says."""
+    """[sites] how rows are spread over sites: by chance, by class (dirichlet, shards), in unequal sizes, or as a column says.
 
-    how: Literal["iid", "dirichlet", "shards", "quantity", "column"] = "dirichlet"
+    `pooled` leaves them together at one, for methods of one machine.
+    """
+
+    how: Literal["iid", "dirichlet", "shards", "quantity", "column", "pooled"] = "dirichlet"
     number: int = 8
     alpha: float = 1.0
     per_site: int = 2
@@ -161,6 +161,8 @@ class SitesSection:
                 return label_shards(classes, self.number, self.per_site, seed)
             case "quantity":
                 return by_quantity(len(train), self.number, self.alpha, seed=seed, least=2)
+            case "pooled":
+                return np.full(len(train), "everyone")
             case "dirichlet":
                 return dirichlet(classes, self.number, self.alpha, seed)
             case "column":
@@ -172,38 +174,12 @@ class SitesSection:
 
 
 @dataclass(frozen=True)
-class ModelSection:
-    """[model] the net; its inputs and outputs follow from the data."""
-
-    name: Literal["linear", "mlp", "small_cnn", "lenet", "conv4", "resnet20", "densenet121"] = "mlp"
-    hidden: tuple[int, ...] = (32,)
-
-    def __post_init__(self) -> None:
-        if any(width < 1 for width in self.hidden):
-            raise ConfigError(f"hidden layers have at least one unit; got {list(self.hidden)}")
-
-    def net(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        flat = prod(shape)
-        match self.name:
-            case "linear":
-                return nn.Sequential(nn.Flatten(), *mlp(flat, classes))
-            case "mlp":
-                return nn.Sequential(nn.Flatten(), *mlp(flat, *self.hidden, classes))
-        if len(shape) != 3:
-            raise ConfigError(f"model.name = {self.name!r} takes images; these rows have the shape {shape}: write \"mlp\"")
-        images: dict[str, Callable[[], nn.Module]] = {
-            "small_cnn": lambda: small_cnn(shape[0], classes, shape[1]), "lenet": lambda: lenet(shape[0], classes, shape[1]),
-            "conv4": lambda: conv4(classes, shape[0], shape[1]), "resnet20": lambda: resnet20(classes, shape[0]),
-            "densenet121": lambda: densenet121(classes, shape[0])}
-        net = images[self.name]()
-        return federated_norm(net) if any(isinstance(m, nn.BatchNorm2d) for m in net.modules()) else net
-
-
-@dataclass(frozen=True)
 class FederationSection:
     """[federation] how the sites work together. Weights by `positives` make every positive row count the same.
 
-    Cohorts of `clients_per_round` sites are drawn with equal probability, or with one in proportion to the weights.
+    Cohorts of `clients_per_round` sites are drawn with equal probability, or with one in proportion to the weights. `device` is where
+    rows, model and gradients are: "cpu", "cuda", "cuda:1", "mps". `precision` is that of forward and backward passes; the state is of
+    float32 in any case.
     """
 
     engine: Literal["auto", "loop", "vectorised", "wire"] = "auto"
@@ -212,12 +188,21 @@ class FederationSection:
     cohorts: Literal["uniform", "weighted"] = "uniform"
     min_batch: int = 1
     seed: int = 0
+    device: str = "cpu"
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**32:  # what NumPy and scikit-learn take
             raise ConfigError(f"seed must be a whole number from 0 to 2**32 - 1; got {self.seed}")
         if self.min_batch < 1:
             raise ConfigError(f"min_batch must be at least 1; got {self.min_batch}")
+        found_device(self.device)
+
+    @property
+    def autocast(self) -> torch.dtype | None:
+        """The dtype for the federation, None where it is the state's own."""
+        dtypes = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
+        return dtypes[self.precision]
 
     def weigh(self, data: Data) -> str | list[float]:
         if self.weights == "positives" and int(data.fields["labels"].max()) > 1:
@@ -241,32 +226,21 @@ class WarmUpSection:
         if self.rounds < 0 or not self.lr > 0:
             raise ConfigError(f"rounds must not be negative, and lr must be positive; got {self.rounds} and {self.lr}")
 
-    def from_there(self, fed: Federation[Problem], model: Model, x: Tensor) -> Tensor:
-        """The starting point of the objective; what it cost is in the federation's ledger."""
-        if self.rounds == 0:
-            return x
-        # another seed than that of the run, which would draw the same rows and cohorts once more
-        first = Federation(balanced_cross_entropy(model), fed.data, engine=fed.engine.name.partition(":")[0], weights="samples",
-                           clients_per_round=fed.clients_per_round, cohorts=fed.cohorts, min_batch=fed.setting.min_batch,
-                           seed=fed.setting.seed + 2**32)
-        first.prepare(x)
-        algorithm = FedAvg(self.lr, self.local_steps, self.batch)
-        state = algorithm.init(first, x)
-        for _ in range(self.rounds):
-            state = algorithm.round(first, state)
-        fed.ledger.load(first.ledger.to_json())
-        return state.x  # type: ignore[no-any-return]
+    @property
+    def algorithm(self) -> FedAvg:
+        return FedAvg(self.lr, self.local_steps, self.batch)
 
 
 @dataclass(frozen=True)
 class RunSection:
-    """[run] how long, how often to look, and which iterate is the result."""
+    """[run] how long, how often to look, which iterate is the result, and further `metrics`: functions of one's own by module:name."""
 
     rounds: int = 50
     every: int | None = None
     minutes: float | None = None
     save_every: int | None = None
     output: Literal["last", "uniform"] = "last"
+    metrics: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.rounds < 0 or (self.minutes is not None and self.minutes < 0):

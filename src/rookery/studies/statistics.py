@@ -24,7 +24,8 @@ class MeanStd(NamedTuple):
 
 
 def mean_std(values: Sequence[float]) -> MeanStd:
-    """
+    """Mean and sample standard deviation of some values.
+
     >>> print(mean_std([1.0, 2.0, 3.0]))
     2.0000 ± 1.0000
     """

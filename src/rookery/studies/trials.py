@@ -124,7 +124,7 @@ def commit() -> str | None:
 
 def invocation() -> str:
     """The command of this process, quoted so that it can be pasted."""
-    own = Path(sys.argv[0]).name in ("rookery", "cli.py")
+    own = Path(sys.argv[0]).name in ("rookery", "__main__.py")
     return shlex.join(["rookery", *sys.argv[1:]] if own else ["python", *sys.argv])
 
 

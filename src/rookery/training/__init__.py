@@ -1,7 +1,9 @@
-"""Running an algorithm: the loop, checkpoints, schedules, trackers."""
+"""Running an algorithm: the loop, its stages, checkpoints, schedules, trackers."""
 
 from .checkpoint import load, save
-from .loop import EarlyStop, Run, run
+from .loop import run, run_stages
+from .result import EarlyStop, Run
 from .schedules import Cosine, Decay, Drop
+from .stage import Stage
 
-__all__ = ["Cosine", "Decay", "Drop", "EarlyStop", "Run", "load", "run", "save"]
+__all__ = ["Cosine", "Decay", "Drop", "EarlyStop", "Run", "Stage", "load", "run", "run_stages", "save"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,13 @@ from torch import Tensor
 
 from ..algorithms.base import Algorithm
 from ..engines.frames import describe
-from ..engines.wire import Wire
 from ..errors import CheckpointError, FrameError
 from ..federation.federation import Cohort, Federation
 from ..federation.placed import Placed
 from ..problems.base import Problem
-from .files import aside, refusal
+from .files import aside
 
-FORMAT = "rookery-1"
+FORMAT = "rookery-2"
 
 
 def save(path: Path | str, algorithm: Algorithm[Any], fed: Federation[Problem], state: Any, extra: dict[str, Any] | None = None) -> None:
@@ -43,21 +43,12 @@ def save(path: Path | str, algorithm: Algorithm[Any], fed: Federation[Problem], 
                 raise CheckpointError(f"the state's {name} {value.spent}; save the newest state")
             everyone = value.place is fed
             fields[name] = {"id": value.id, "pool": value.pool, "cohort": None if everyone else value.place.index.tolist()}
-            if not isinstance(fed.engine, Wire):
-                clients, rows = fed.engine.export(value.id)
-                tensors[f"{name}.clients"] = torch.tensor(clients)  # a copy: values of one cohort share their index
-                tensors[f"{name}.rows"] = torch.stack([r.contiguous() for r in rows]) if rows else torch.zeros(0)
         elif value is None or isinstance(value, int):
             fields[name] = value
         else:
             raise CheckpointError(f"a state holds tensors, values at the clients and ints; {name} is {type(value).__name__}")
-    tag = None
-    if isinstance(fed.engine, Wire):
-        tag = f"{fed.engine.run}-{fed.counters['train']}"
-        try:
-            fed.engine.save(tag, [note["id"] for note in fields.values() if isinstance(note, dict)])
-        except (OSError, SafetensorError) as error:
-            raise refusal(fed.engine.folder or path, error) from None
+    tag = uuid.uuid4().hex
+    tensors |= fed.engine.save(tag, [note["id"] for note in fields.values() if isinstance(note, dict)])
     if fed.setting.constants is not None:
         tensors["rookery.constants"] = fed.setting.constants
     header = {"format": FORMAT, "run": fingerprint(algorithm, fed), "fields": fields, "counters": fed.counters,
@@ -77,21 +68,18 @@ def load(path: Path | str, algorithm: Algorithm[Any], fed: Federation[Problem]) 
     fed.ledger.load(header["ledger"])
     notes = {name: note for name, note in header["fields"].items() if isinstance(note, dict)}
     fresh = {name: fed.pending.number() for name in notes}  # other handles of this federation may still hold the old numbers
-    if isinstance(fed.engine, Wire):
-        fed.engine.load(header["tag"], {note["id"]: fresh[name] for name, note in notes.items()})
+    fed.engine.load(header["tag"], {note["id"]: fresh[name] for name, note in notes.items()}, tensors)
     cohorts: dict[tuple[int, ...], Cohort[Problem]] = {}
     values: dict[str, Any] = {}
     for name, note in header["fields"].items():
         if note == "tensor":
-            values[name] = tensors[name].clone()  # in memory of its own: products may round by where their factors lie
+            # in memory of its own: products may round by where their factors lie
+            values[name] = tensors[name].to(fed.data.device, copy=True)
         elif name in notes:
             cohort: Cohort[Problem] = fed
             if note["cohort"] is not None:
                 index = tuple(note["cohort"])
                 cohort = cohorts.setdefault(index, Cohort(fed, np.asarray(index), fed.cohorts == "weighted"))
-            if not isinstance(fed.engine, Wire):
-                rows = [row.clone() for row in tensors[f"{name}.rows"]]
-                fed.engine.restore(fresh[name], tensors[f"{name}.clients"].numpy(), rows, note["pool"])
             fed.pending.stored.add(fresh[name])
             values[name] = fed.pending.handle(cohort, fresh[name], pool=note["pool"])
         else:
@@ -103,6 +91,7 @@ def _agree(path: Path | str, fed: Federation[Problem], constants: Tensor | None)
     """The constants of `prepare` as they were: taken from the file, or compared with those agreed anew."""
     own = fed.setting.constants
     if constants is not None and own is None and fed.problem.finish is not None:
+        constants = constants.to(fed.data.device)
         fed.use(fed.problem.finish(constants), constants)
     elif (own is None) != (constants is None) or (own is not None and constants is not None and not torch.equal(own, constants)):
         raise CheckpointError(f"{path} was saved with other constants of the problem than these clients agreed on; load it before prepare, "
@@ -121,9 +110,9 @@ def fingerprint(algorithm: Algorithm[Any], fed: Federation[Problem]) -> str:
     except FrameError as error:
         raise CheckpointError(str(error)) from None
     problem = [type(fed.problem).__name__, repr(fed.problem.sampling), str(fed.setting.precision)]
-    parts = [program, str(fed.setting.seed), str(fed.clients_per_round), fed.cohorts, *fed.data.names, str(fed.data.sizes.tolist()),
+    texts = [program, str(fed.setting.seed), str(fed.clients_per_round), fed.cohorts, *fed.data.names, str(fed.data.sizes.tolist()),
              str(fed.weights.tolist()), *fed.data.fingerprint(), *problem]
-    return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

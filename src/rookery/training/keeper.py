@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ..algorithms.base import Algorithm
 from ..errors import CheckpointError
-from ..federation.federation import Federation
 from ..federation.ledger import Line
-from ..problems.base import Problem
 from . import checkpoint
 from .files import append, aside, write_whole
-
-if TYPE_CHECKING:
-    from .loop import Metrics, Run
+from .result import Metrics, Run
+from .stage import Stage
 
 CHECKPOINT = "state.ckpt"
 
@@ -34,8 +30,8 @@ def refuse_taken(folder: Path) -> None:
 class Keeper:
     """A run's folder: the history as it grows, and the last checkpoint, which holds the history too."""
 
-    def __init__(self, folder: Path, algorithm: Algorithm[Any], fed: Federation[Problem]) -> None:
-        self.folder, self.algorithm, self.fed = folder, algorithm, fed
+    def __init__(self, folder: Path, stages: Sequence[Stage]) -> None:
+        self.folder, self.stages = folder, stages
         self.history, self.checkpoint, self.output = folder / "history.jsonl", folder / CHECKPOINT, folder / "output.safetensors"
 
     def begin(self) -> None:
@@ -50,25 +46,30 @@ class Keeper:
     def write(self, row: Metrics) -> None:
         append(self.history, json.dumps(row))
 
-    def save(self, result: Run, planned: int) -> None:
-        extra = {"rounds": result.rounds, "seconds": result.seconds, "every": result.every, "history": result.history, "planned": planned,
-                 "traffic": [asdict(line) for line in result.traffic]}
-        checkpoint.save(self.checkpoint, self.algorithm, self.fed, result.state, extra)
+    def save(self, result: Run) -> None:
+        extra = {"rounds": result.rounds, "seconds": result.seconds, "every": result.every, "history": result.history,
+                 "planned": self.stages[-1].rounds, "stage": result.stage, "traffic": [asdict(line) for line in result.traffic]}
+        stage = self.stages[result.stage]
+        checkpoint.save(self.checkpoint, stage.algorithm, stage.fed, result.state, extra)
 
-    def resume(self, result: Run, planned: int | None) -> None:
-        """Go on from the checkpoint; rows of history beyond it are of rounds that will be run again.
+    def resume(self, result: Run, uniform: bool) -> bool:
+        """Go on from the checkpoint, if there is one; rows of history beyond it are of rounds that will be run again.
 
-        `planned` is the number of rounds that a uniform iterate is drawn from: it cannot change on the way.
+        The number of rounds that a uniform iterate is drawn from cannot change on the way.
         """
         if not self.checkpoint.exists():
             write_whole(self.history, "")
-            return
-        result.state = checkpoint.load(self.checkpoint, self.algorithm, self.fed)
-        extra = checkpoint.extra(self.checkpoint)
-        if not isinstance(extra, dict) or not extra.keys() >= {"planned", "traffic", "rounds", "seconds", "every", "history"}:
+            return False
+        extra, planned = checkpoint.extra(self.checkpoint), self.stages[-1].rounds
+        if not isinstance(extra, dict) or not extra.keys() >= {"planned", "traffic", "rounds", "seconds", "every", "history", "stage"}:
             raise CheckpointError(f"{self.checkpoint} holds a state but no run to go on with; read it with rookery.training.load, "
                                   "and begin in another folder")
-        if planned is not None and planned != extra["planned"]:
+        if not 0 <= extra["stage"] < len(self.stages):
+            raise CheckpointError(f"{self.checkpoint} was saved in stage {extra['stage'] + 1} of a run, and this one has "
+                                  f"{len(self.stages)}; resume with the stages that it had, or begin anew in another folder")
+        result.stage, stage = extra["stage"], self.stages[extra["stage"]]
+        result.state = checkpoint.load(self.checkpoint, stage.algorithm, stage.fed)
+        if uniform and planned != extra["planned"]:
             raise CheckpointError(f"the uniform iterate of {self.folder} is drawn from {extra['planned']} rounds, and they cannot become "
                                   f"{planned}; resume with that number, or begin anew in another folder")
         result.traffic = [Line(**line) for line in extra["traffic"]]
@@ -81,3 +82,4 @@ class Keeper:
                 raise CheckpointError(f"{self.output} is not whole ({error}); put a copy in its place, or begin anew in another folder") \
                     from None
         write_whole(self.history, "".join(json.dumps(row) + "\n" for row in result.history))
+        return True

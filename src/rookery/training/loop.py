@@ -1,4 +1,4 @@
-"""The only loop: rounds of an algorithm, with evaluation beside them, checkpoints under them, and reasons to stop."""
+"""The only loop: rounds of an algorithm, or stages of several, with evaluation beside them, checkpoints under them, and reasons to stop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -18,65 +18,20 @@ from torch import Tensor
 from ..algorithms.base import Algorithm
 from ..errors import AlgorithmError, CheckpointError, Diverged, NonFinite
 from ..federation.federation import Federation
-from ..federation.ledger import Line
 from ..problems.base import Problem
 from .files import held
 from .keeper import Keeper
+from .result import Callback, EarlyStop, Metrics, Reason, Run
+from .stage import Stage
 
-Metrics = dict[str, float]
-Reason = Literal["rounds", "minutes", "early stop", "diverged", "interrupted"]
-COUNTS = ("round", "exchanges", "bytes", "samples", "seconds")  # of training so far: the axes of a row, not its metrics
-SHARE = 0.1  # of a run's time that evaluation may take, where nobody says how often to evaluate
+EVALUATION = 0.1  # of a run's time that it may take, where nobody says how often to evaluate
 EXPLODED = 1e3  # a loss that is so many times the one that the run began with has diverged, finite or not
-
-
-@dataclass(frozen=True)
-class EarlyStop:
-    """Stop when `metric` has not become better by more than `least` for `patience` evaluations."""
-
-    metric: str
-    patience: int = 5
-    larger_is_better: bool = True
-    least: float = 0.0
-
-    def reached(self, history: list[Metrics]) -> bool:
-        if history and self.metric not in history[-1]:
-            raise AlgorithmError(f"early stopping watches {self.metric!r}; the evaluation gives {sorted(history[-1])}")
-        sign = 1 if self.larger_is_better else -1
-        values = [sign * row[self.metric] for row in history]
-        best = -math.inf
-        since = 0
-        for value in values:
-            best, since = (value, 0) if value > best + self.least else (best, since + 1)
-        return since >= self.patience
-
-
-@dataclass
-class Run:
-    """What a run came to: the last state, a row of history per evaluation, and why it ended."""
-
-    state: Any
-    history: list[Metrics] = field(default_factory=list)
-    reason: Reason = "rounds"
-    rounds: int = 0
-    seconds: float = 0.0
-    every: int | None = None
-    failure: str | None = None  # what diverged, in words
-    traffic: list[Line] = field(default_factory=list)  # what crossed the network in the last round
-    output: Tensor | None = None  # the uniformly drawn iterate, where it was asked for and reached
-
-    def column(self, name: str) -> list[float]:
-        return [row[name] for row in self.history]
-
-
-Callback = Callable[[Metrics], None]
 
 
 def run(algorithm: Algorithm[Any], fed: Federation[Problem], state: Any, rounds: int, evaluate: Callable[[Any], Metrics] | None = None,
         every: int | None = None, *, folder: Path | str | None = None, resume: bool = False, save_every: int | None = None,
         minutes: float | None = None, stop: EarlyStop | None = None, callbacks: Sequence[Callback] = (),
-        output: Literal["last", "uniform"] = "last", before: int = 0, spent: float = 0.0, loss: str | None = None,
-        first: float | None = None) -> Run:
+        output: Literal["last", "uniform"] = "last", loss: str | None = None) -> Run:
     """Run up to `rounds` rounds from `state`; evaluate before the first, after every `every`-th and after the last.
 
     every:      None chooses so that evaluation takes about a tenth of the time, once, from the first round and evaluation
@@ -89,119 +44,191 @@ def run(algorithm: Algorithm[Any], fed: Federation[Problem], state: Any, rounds:
     output:     "uniform" keeps the iterate that the theorems speak of as well, `Run.output`: the mean of the clients' points after t
                 steps, t drawn uniformly from 1 to T before the run; within a round that takes one extra average, in the phase `output`.
                 Where an algorithm's x is not such a mean, or its local work is in epochs, t counts rounds
-    before, spent: rounds made already, by a warm-up, and their seconds; rows of history count from there
-    loss:       the metric that tells whether training explodes; `first` is its value at the beginning (default: in the first row)
+    loss:       the metric that tells whether training explodes
 
     A row has the metrics with the round, and the exchanges, bytes, samples and seconds of training alone so far. Evaluation is booked
     under its own phase and does not change the training. Ctrl-C ends the run after the round as "interrupted". It ends as "diverged",
     with the reason in words, where
 
     - a client's upload is not finite: the state is that before the round;
-    - the evaluation raises `Diverged`, or the metric `loss` is not finite or more than 1 000 times the larger of 1 and `first`: the
-      state has the x of the last good evaluation, no row is written, and the folder's checkpoint stays as it was.
+    - the evaluation raises `Diverged`, or the metric `loss` is not finite or more than 1 000 times the larger of 1 and its first value:
+      the state has the vectors of the last good evaluation, no row is written, and the folder's checkpoint stays as it was.
     """
-    if rounds < 0 or (every is not None and every < 1) or (save_every is not None and save_every < 1):
-        raise AlgorithmError(f"rounds must not be negative, every and save_every at least 1; got {rounds}, {every} and {save_every}")
-    result = Run(state, every=every, seconds=spent)
+    return run_stages([Stage(algorithm, fed, rounds, lambda _: state, evaluate)], every, folder=folder, resume=resume,
+                      save_every=save_every, minutes=minutes, stop=stop, callbacks=callbacks, output=output, loss=loss)
+
+
+def run_stages(stages: Sequence[Stage], every: int | None = None, *, folder: Path | str | None = None, resume: bool = False,
+               save_every: int | None = None, minutes: float | None = None, stop: EarlyStop | None = None,
+               callbacks: Sequence[Callback] = (), output: Literal["last", "uniform"] = "last", loss: str | None = None) -> Run:
+    """Run stages one after the other as one run: rounds, costs and history go through, and so do budgets, interruptions and resuming.
+
+    Options are those of `run`. Rounds between evaluations and between checkpoints are counted from the beginning of a stage; `stop` and
+    the uniform output are the last stage's.
+    """
+    if any(stage.rounds < 0 for stage in stages) or (every is not None and every < 1) or (save_every is not None and save_every < 1):
+        raise AlgorithmError(f"rounds must not be negative, every and save_every at least 1; got {[stage.rounds for stage in stages]}, "
+                             f"{every} and {save_every}")
     if resume and folder is None:
         raise CheckpointError("resume needs the folder of the run: run(..., folder=..., resume=True)")
+    result = Run(None, every=every)
     with nullcontext() if folder is None else held(Path(folder)), _interrupts() as interrupted:
-        keeper = None if folder is None else Keeper(Path(folder), algorithm, fed)
+        keeper = None if folder is None else Keeper(Path(folder), stages)
+        resumed = False
         if keeper is not None and resume:
-            keeper.resume(result, rounds if output == "uniform" else None)
+            resumed = keeper.resume(result, output == "uniform")
         elif keeper is not None:
             keeper.begin()
-        loop = _Loop(algorithm, fed, result, evaluate, callbacks, keeper, before, loss, first)
-        chosen = _Uniform(algorithm, fed, rounds) if output == "uniform" else None
-        start = time.perf_counter()
+        loop = _Loop(stages, result, callbacks, keeper, loss, every, save_every, stop, output == "uniform")
+        ends = None if minutes is None else time.perf_counter() + 60 * minutes
         try:
-            if not result.history and result.rounds == 0:
-                loop.evaluate()
-            while result.rounds < rounds:
-                if interrupted:
-                    result.reason = "interrupted"
+            for number in range(result.stage, len(stages)):
+                if not resumed:
+                    loop.enter(number)
+                resumed = False
+                reason = loop.stay(interrupted, ends)
+                if reason is not None:
+                    result.reason = reason
                     break
-                if minutes is not None and time.perf_counter() - start >= 60 * minutes:
-                    result.reason = "minutes"
-                    break
-                if chosen is not None:
-                    chosen.look(result, keeper)
-                loop.round()
-                last = result.rounds == rounds
-                if chosen is not None and last:
-                    chosen.look(result, keeper)
-                if evaluate is not None and (last or result.rounds % loop.interval() == 0):
-                    loop.evaluate()
-                    if stop is not None and stop.reached(result.history):
-                        result.reason = "early stop"
-                        break
-                if keeper is not None and not last and result.rounds % (save_every or loop.interval()) == 0:
-                    keeper.save(result, rounds)
         except NonFinite as error:
-            result.reason, result.failure = "diverged", f"in round {before + result.rounds + 1}, {error}"
+            result.reason, result.failure = "diverged", f"{loop.where()}, {error}"
         except Diverged as error:
             result.reason, result.failure = "diverged", str(error)
-            if loop.good is not None:
-                result.state = result.state._replace(x=loop.good)
+            loop.go_back()
             return result
-        if keeper is not None:
-            keeper.save(result, rounds)
+        if keeper is not None and result.state is not None:
+            keeper.save(result)
     return result
 
 
 class _Loop:
     """One round and one evaluation at a time, with their clocks."""
 
-    def __init__(self, algorithm: Algorithm[Any], fed: Federation[Problem], result: Run, evaluate: Callable[[Any], Metrics] | None,
-                 callbacks: Sequence[Callback], keeper: Keeper | None, before: int, loss: str | None, first: float | None) -> None:
-        self.algorithm, self.fed, self.result, self._evaluate = algorithm, fed, result, evaluate
-        self.callbacks, self.keeper, self.before, self.loss, self.first = callbacks, keeper, before, loss, first
-        self.good: Tensor | None = None  # x at the last good evaluation
+    def __init__(self, stages: Sequence[Stage], result: Run, callbacks: Sequence[Callback], keeper: Keeper | None, loss: str | None,
+                 every: int | None, save_every: int | None, stop: EarlyStop | None, uniform: bool) -> None:
+        self.stages, self.result, self.callbacks, self.keeper = stages, result, callbacks, keeper
+        self.loss, self.every, self.save_every, self.stop, self.uniform = loss, every, save_every, stop, uniform
+        self.good: tuple[int, dict[str, Tensor]] | None = None  # the stage and the vectors of the last good evaluation
+        self.left: Any = None  # the last state of the stage before, until there was a good evaluation in this one
         self.of_round = self.of_evaluation = 0.0
+        self.under_way = False  # whether the next failure is one of a round
+
+    @property
+    def stage(self) -> Stage:
+        return self.stages[self.result.stage]
+
+    @property
+    def made(self) -> int:
+        """Rounds made in this stage."""
+        return self.result.rounds - sum(stage.rounds for stage in self.stages[: self.result.stage])
+
+    @property
+    def _named(self) -> str:
+        return f", {self.stage.name}" if self.stage.name else ""
+
+    def where(self) -> str:
+        """Where a client's upload was not finite."""
+        number = self.result.rounds + 1
+        if self.under_way:
+            return f"in round {number}{self._named}"
+        return "before the first round" if number == 1 else f"before round {number}"
+
+    def enter(self, number: int) -> None:
+        """Begin a stage: its ledger goes on from the one before, its first state is made and evaluated."""
+        result, stage, began = self.result, self.stages[number], time.perf_counter()
+        self.under_way = False
+        if number:
+            stage.fed.ledger.load(self.stages[number - 1].fed.ledger.to_json())
+        state = stage.start(result.state)
+        self.left, result.state, result.stage, result.every = result.state, state, number, self.every
+        self.of_round = 0.0
+        if number:
+            result.seconds += time.perf_counter() - began
+        self.evaluate()
+
+    def stay(self, interrupted: list[bool], ends: float | None) -> Reason | None:
+        """The rounds of a stage; the reason to end the run before they are done."""
+        result, stage, last = self.result, self.stage, self.result.stage == len(self.stages) - 1
+        chosen = _Uniform(stage.algorithm, stage.fed, stage.rounds) if self.uniform and last else None
+        while self.made < stage.rounds:
+            if interrupted:
+                return "interrupted"
+            if ends is not None and time.perf_counter() >= ends:
+                return "minutes"
+            if chosen is not None:
+                chosen.look(self.made, result, self.keeper)
+            self.round()
+            done = self.made == stage.rounds
+            if chosen is not None and done:
+                chosen.look(self.made, result, self.keeper)
+            # a stage begins with an evaluation, so that the one before it need not end with one
+            if stage.evaluate is not None and (last if done else self.made % self.interval() == 0):
+                self.evaluate()
+                if last and self.stop is not None and self.stop.reached(self.rows()):
+                    return "early stop"
+            if self.keeper is not None and not (done and last) and self.made % (self.save_every or self.interval()) == 0:
+                self.keeper.save(result)
+        return None
 
     def round(self) -> None:
-        start = time.perf_counter()
-        with self.fed.ledger.recording() as self.result.traffic:
-            self.result.state = self.algorithm.round(self.fed, self.result.state)
+        stage, began = self.stage, time.perf_counter()
+        self.under_way = True
+        with stage.fed.ledger.recording() as self.result.traffic:
+            self.result.state = stage.algorithm.round(stage.fed, self.result.state)
         self.result.rounds += 1
-        elapsed = time.perf_counter() - start
+        elapsed = time.perf_counter() - began
         self.result.seconds += elapsed
         # the first round traces and warms up: the quickest so far says what rounds will cost
         self.of_round = elapsed if not self.of_round else min(self.of_round, elapsed)
 
     def interval(self) -> int:
-        """Rounds between evaluations: given, or fixed after the second round from what the two cost."""
+        """Rounds between evaluations: given, or fixed after the second round of a stage from what the two cost."""
         if self.result.every is None:
-            if self._evaluate is None or self.result.rounds < 2:
+            if self.stage.evaluate is None or self.made < 2:
                 return 1
-            self.result.every = max(1, math.ceil(self.of_evaluation / (SHARE * max(self.of_round, 1e-9))))
+            self.result.every = max(1, math.ceil(self.of_evaluation / (EVALUATION * max(self.of_round, 1e-9))))
         return self.result.every
 
+    def rows(self) -> list[Metrics]:
+        """The history of this stage."""
+        return [row for row in self.result.history if row["round"] >= self.result.rounds - self.made]
+
     def evaluate(self) -> None:
-        if self._evaluate is None:
+        stage, result = self.stage, self.result
+        if stage.evaluate is None:
+            self.left = None
             return
-        start = time.perf_counter()
+        began = time.perf_counter()
         try:
-            with self.fed.phase("evaluation"):
-                metrics = {name: float(value) for name, value in self._evaluate(self.result.state).items()}
+            with stage.fed.phase("evaluation"):
+                metrics = {name: float(value) for name, value in stage.evaluate(result.state).items()}
             self._refuse_exploded(metrics)
         except (Diverged, NonFinite) as error:
-            raise Diverged(f"in the evaluation after round {self.before + self.result.rounds}, {error}") from None
-        self.good = getattr(self.result.state, "x", None)
-        self.of_evaluation = time.perf_counter() - start
-        account = self.fed.ledger["train"]
-        row: Metrics = {"round": self.before + self.result.rounds, "exchanges": account.exchanges,
-                        "bytes": account.bytes_up + account.bytes_down, "samples": account.samples,
-                        "seconds": round(self.result.seconds, 4), **metrics}
-        self.result.history.append(row)
+            raise Diverged(f"in the evaluation after round {result.rounds}{self._named}, {error}") from None
+        vectors = {name: value for name, value in getattr(result.state, "_asdict", dict)().items() if isinstance(value, Tensor)}
+        self.good, self.left = (result.stage, vectors), None
+        self.of_evaluation = time.perf_counter() - began
+        account = stage.fed.ledger["train"]
+        row: Metrics = {"round": result.rounds, "exchanges": account.exchanges, "bytes": account.bytes_up + account.bytes_down,
+                        "samples": account.samples, "seconds": round(result.seconds, 4), **metrics}
+        result.history.append(row)
         for callback in ((self.keeper.write, *self.callbacks) if self.keeper else self.callbacks):
             callback(row)
+
+    def go_back(self) -> None:
+        """The vectors of the last good evaluation into the state; the state of the stage before, where it was there."""
+        if self.good is None or not self.good[1]:
+            return
+        stage, vectors = self.good
+        if stage != self.result.stage:
+            self.result.stage, self.result.state = stage, self.left
+        self.result.state = self.result.state._replace(**vectors)
 
     def _refuse_exploded(self, metrics: Metrics) -> None:
         if self.loss is None or self.loss not in metrics:
             return
         value, rows = metrics[self.loss], self.result.history
-        first = self.first if self.first is not None else rows[0].get(self.loss, value) if rows else value
+        first = rows[0].get(self.loss, value) if rows else value
         if not math.isfinite(value) or value > EXPLODED * max(1.0, first):
             raise Diverged(f"the {self.loss} is {value:.6g}, where the run began at {first:.6g}: lower the learning rate")
 
@@ -222,9 +249,9 @@ class _Uniform:
             step = 1 + fed.integer(each * rounds) if rounds else 0
         self.round, self.step = divmod(step, each)
 
-    def look(self, result: Run, keeper: Keeper | None) -> None:
+    def look(self, made: int, result: Run, keeper: Keeper | None) -> None:
         """Keep the iterate, if it is the one after the rounds made so far, or within the next."""
-        if self.round == result.rounds:
+        if self.round == made:
             result.output = self.iterate(result.state)
             if keeper is not None:
                 keeper.keep(result.output)

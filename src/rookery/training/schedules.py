@@ -11,60 +11,60 @@ from ..federation.program import Schedule
 
 @dataclass(frozen=True)
 class Drop(Schedule):
-    """A step size that drops: `start`, multiplied by `factor` from each of `rounds` on.
+    """A step size that drops: `initial`, multiplied by `factor` from each of `rounds` on.
 
     >>> schedule = Drop(0.8, (90,), 0.5)
     >>> schedule.at(89), schedule.at(90)
     (0.8, 0.4)
     """
 
-    start: float
+    initial: float
     rounds: tuple[int, ...]
     factor: float = 0.1
 
     def __post_init__(self) -> None:
-        _positive(start=self.start, factor=self.factor)
+        _positive(initial=self.initial, factor=self.factor)
 
     def at(self, t: int) -> float:
-        return self.start * self.factor ** sum(t >= round for round in self.rounds)
+        return self.initial * self.factor ** sum(t >= round for round in self.rounds)
 
 
 @dataclass(frozen=True)
 class Decay(Schedule):
-    """A step size that decays, `start`·(1 + t/`over`)^(−`power`): half, a third, … after 1, 2, … times `over` rounds where the power is 1.
+    """A step size that decays, `initial`·(1 + t/`over`)^(−`power`): half, a third, … after 1, 2, … times `over` rounds with power 1.
 
     >>> Decay(1.0, over=10).at(30)
     0.25
     """
 
-    start: float
+    initial: float
     power: float = 1.0
     over: float = 1.0
 
     def __post_init__(self) -> None:
-        _positive(start=self.start, power=self.power, over=self.over)
+        _positive(initial=self.initial, power=self.power, over=self.over)
 
     def at(self, t: int) -> float:
-        return float(self.start * (1 + t / self.over) ** -self.power)
+        return float(self.initial * (1 + t / self.over) ** -self.power)
 
 
 @dataclass(frozen=True)
 class Cosine(Schedule):
-    """A step size that falls from `start` to `end` along half a cosine over `rounds` rounds.
+    """A step size that falls from `initial` to `final` along half a cosine over `rounds` rounds.
 
     >>> [round(Cosine(1.0, 10).at(t), 3) for t in (0, 5, 10, 20)]
     [1.0, 0.5, 0.0, 0.0]
     """
 
-    start: float
+    initial: float
     rounds: int
-    end: float = 0.0
+    final: float = 0.0
 
     def __post_init__(self) -> None:
-        _positive(start=self.start, rounds=self.rounds)
+        _positive(initial=self.initial, rounds=self.rounds)
 
     def at(self, t: int) -> float:
-        return self.end + 0.5 * (self.start - self.end) * (1 + math.cos(math.pi * min(t / self.rounds, 1.0)))
+        return self.final + 0.5 * (self.initial - self.final) * (1 + math.cos(math.pi * min(t / self.rounds, 1.0)))
 
 
 def _positive(**numbers: float) -> None:

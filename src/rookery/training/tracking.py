@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RookeryError
-from .loop import Callback, Metrics
+from .result import Callback, Metrics
 
 AXES = ("round", "exchanges", "bytes", "samples", "seconds")
 

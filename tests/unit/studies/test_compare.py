@@ -88,7 +88,7 @@ def test_compare_and_report_on_the_command_line(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_description_comes_back_from_its_own_words() -> None:
-    tree = changed(algorithm={"lr": {"kind": "drop", "start": 0.1, "rounds": [3, 5]}, "local_steps": ..., "epochs": 2},
+    tree = changed(algorithm={"lr": {"kind": "drop", "initial": 0.1, "rounds": [3, 5]}, "local_steps": ..., "epochs": 2},
                    model={"name": "mlp", "hidden": [8, 4]}, objective={"name": "cross_entropy", "weight_decay": 0.1},
                    data={"positive": [1, 2]})
     config = parse(tree)
@@ -104,8 +104,8 @@ def test_schedules_at_hand_computed_rounds() -> None:
 
 
 @pytest.mark.parametrize(("lr", "words"), [
-    ({"kind": "dorp", "start": 0.1}, "kind = one of drop, decay, cosine.*did you mean 'drop'"), ({"start": 0.1}, "kind = one of"),
-    ({"kind": "drop", "start": 0.1}, r"\[algorithm.lr\] needs rounds"), ({"kind": "decay", "start": -1}, "start must be positive")])
+    ({"kind": "dorp", "initial": 0.1}, "kind = one of drop, decay, cosine.*did you mean 'drop'"), ({"initial": 0.1}, "kind = one of"),
+    ({"kind": "drop", "initial": 0.1}, r"\[algorithm.lr\] needs rounds"), ({"kind": "decay", "initial": -1}, "initial must be positive")])
 def test_mistakes_in_a_schedule(lr: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         parse(changed(algorithm={"lr": lr}))

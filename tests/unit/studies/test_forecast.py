@@ -46,7 +46,7 @@ def test_every_algorithm_sends_at_most_what_was_foretold(title: str) -> None:
     for problem in small_problems(cls.solves):
         fed = Federation(problem.problem, problem.data, engine="loop")
         start = (problem.x0, problem.y0) if "y" in algorithm.init.__code__.co_varnames else (problem.x0,)  # type: ignore[attr-defined]
-        coming = forecast(algorithm, fed, *start, rounds=5)
+        coming = forecast(algorithm, fed, lambda _, start=start: start, rounds=5)
         if coming is None:
             continue
         state = algorithm.init(fed, *start)
@@ -65,14 +65,14 @@ def test_every_algorithm_sends_at_most_what_was_foretold(title: str) -> None:
 def test_a_number_of_terms_that_is_drawn_is_the_largest(algorithm: Algorithm, how: str) -> None:
     k = known.bilevel()
     fed = Federation(k.problem, k.data, engine="loop")
-    coming = forecast(algorithm, fed, k.x0, k.y0, rounds=4)
+    coming = forecast(algorithm, fed, lambda _: (k.x0, k.y0), rounds=4)
     assert coming is not None
     assert coming.how == how
     partial = Federation(k.problem, k.data, engine="loop", clients_per_round=2)
-    coming = forecast(FedNest(0.1, 0.1), partial, k.x0, k.y0, rounds=4)
+    coming = forecast(FedNest(0.1, 0.1), partial, lambda _: (k.x0, k.y0), rounds=4)
     assert coming is not None
     assert coming.how == "about "  # who knows x already depends on the cohorts
-    assert forecast(SimFBO(0.1), partial, k.x0, rounds=4) is None
+    assert forecast(SimFBO(0.1), partial, lambda _: (k.x0,), rounds=4) is None
 
 
 def test_the_line_before_a_run(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

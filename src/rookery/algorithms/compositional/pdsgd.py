@@ -86,7 +86,7 @@ class PDSGDWeights(Algorithm[Minimax]):
     exact_with_local_steps: ClassVar[bool] = True  # it averages after each
 
     lr: Number
-    weights: int  # how many there are
+    weights: int | None = None  # how many there are; None: as many as the starting point p has
     dual_lr: Number = 0.1
     batch: int | None = None  # None: all rows
 
@@ -101,11 +101,15 @@ class PDSGDWeights(Algorithm[Minimax]):
     def init(self, fed: Federation[Minimax], x: Tensor, p: Tensor | None = None) -> State:
         """All weights are equal at the start, unless `p` is given."""
         x = self.validate(fed, x)
-        p = x.new_full((self.weights,), 1 / self.weights) if p is None else p.detach()
-        if p.shape != (self.weights,) or not bool((p > 0).all()) or abs(float(p.sum()) - 1) > 1e-5:
-            raise AlgorithmError(f"a starting point is {self.weights} positive weights that sum to 1; got {p.tolist()[:5]}: leave it out "
-                                 "for equal ones")
-        return self.State(x, p, 0)
+        if p is None:
+            if self.weights is None:
+                raise AlgorithmError("PDSGD (DRO) needs the number of its weights, or where they start: PDSGDWeights(weights=…), or "
+                                     "init(fed, x, p)")
+            p = x.new_full((self.weights,), 1 / self.weights)
+        if p.shape != (self.weights or len(p),) or not bool((p > 0).all()) or abs(float(p.sum()) - 1) > 1e-5:
+            raise AlgorithmError(f"a starting point is {self.weights or len(p)} positive weights that sum to 1; got {p.tolist()[:5]}: "
+                                 "leave it out for equal ones")
+        return self.State(x, p.detach(), 0)
 
     def round(self, fed: Federation[Minimax], s: State) -> State:
         S = fed.cohort()

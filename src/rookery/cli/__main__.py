@@ -1,0 +1,5 @@
+"""`python -m rookery.cli`: the command without its script."""
+
+from . import main
+
+main()

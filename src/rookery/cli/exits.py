@@ -1,0 +1,3 @@
+"""What the command exits with where it does not end well."""
+
+INTERRUPTED, DIVERGED, WRONG = 130, 3, 2

@@ -1,0 +1,267 @@
+"""A run to be made from a description: where it starts, its stages, its scores, and what it leaves in its folder."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import json
+import math
+import platform
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .._version import __version__
+from ..data import Data
+from ..data.readers import Table
+from ..errors import CheckpointError, ConfigError, Diverged, WriteError
+from ..federation.federation import Federation
+from ..federation.oracles import Client
+from ..federation.program import Program
+from ..objectives.given import Given
+from ..problems.base import Problem
+from ..problems.kinds import Bilevel, Minimization
+from ..problems.model import Model
+from ..training import checkpoint
+from ..training.files import append, held, write_whole
+from ..training.keeper import CHECKPOINT, refuse_taken
+from ..training.loop import run_stages
+from ..training.result import COUNTS, Callback, Metrics, Run
+from ..training.stage import Stage
+from .description import Description, describe
+from .forecast import Forecast, forecast
+from .modules import call
+from .scores import PLAIN, RANKING, row_scores
+from .trials import invocation, machine
+
+
+@dataclass(frozen=True)
+class _InnerValue(Program):
+    """The client function that says what a composition's inner value is at the start, for its bilevel form."""
+
+    def at(self, c: Client, x: Tensor) -> Tensor:
+        assert isinstance(c.problem, Bilevel)
+        # ∇y ½‖y − g(x)‖² at y = 0, of whatever length g has
+        return -c.evaluate(c.problem.oracle("g_y"), x, x.new_zeros(()), c.draw())
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be made: the federation, what the objective is given, and the rows to score on."""
+
+    description: Description
+    fed: Federation[Problem]
+    warm_up: Federation[Minimization] | None  # the same sites with the problem of the warm-up, where there is one
+    given: Given
+    held: Data  # the sites' validation rows
+    test: Table
+
+    @property
+    def model(self) -> Model:
+        return self.given.model
+
+    @property
+    def stages(self) -> list[Stage]:
+        """The warm-up, if there is one, and the algorithm on the objective."""
+        config, first, left = self.description, list[Stage](), self.description.run.rounds
+        if self.warm_up is not None:
+            first.append(Stage(config.warm_up.algorithm, self.warm_up, config.warm_up.rounds, self._warm_up_state,
+                               lambda state: self._both(state.x), "in the warm-up"))
+            left -= config.warm_up.rounds
+        return [*first, Stage(config.algorithm, self.fed, left, self.initial_state, self.scores)]
+
+    def _warm_up_state(self, before: Any) -> Any:
+        assert self.warm_up is not None
+        self.warm_up.prepare(self.given.vector)
+        return self.description.warm_up.algorithm.init(self.warm_up, self.given.vector)
+
+    def initial_state(self, warm: Any = None) -> Any:
+        """The algorithm's first state, from the last one of the warm-up, or else from the model's own parameters."""
+        return self.description.algorithm.init(self.fed, *self.start(self.fed, None if warm is None else warm.x))
+
+    def start(self, fed: Federation[Problem], vector: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Where the algorithm's variables start, from a vector of the model's parameters; the sites agree on the problem's constants."""
+        given = self.given if vector is None else replace(self.given, vector=vector)
+        x, y = self.description.objective.start(given)
+        fed.prepare(x)
+        if y is None and isinstance(fed.problem, Bilevel) and fed.problem.inverse == "identity":
+            with fed.phase("setup"):
+                y = fed.mean(fed.map(_InnerValue().at, fed.broadcast(x)))
+        second = {"y", "p"} & inspect.signature(self.description.algorithm.init).parameters.keys()
+        return (x, y) if second and y is not None else (x,)
+
+    def forecast(self) -> Forecast | None:
+        """What training will send, the warm-up with it, which sends the model down and up once a round."""
+        before, fed = self.description.warm_up.rounds, self.fed
+        found = forecast(self.description.algorithm, fed, self.start, rounds=self.description.run.rounds - before)
+        sent = before * (fed.clients_per_round or fed.population) * self.given.vector.nbytes
+        return found and replace(found, exchanges=found.exchanges + before, up=found.up + sent, down=found.down + sent)
+
+    def scores(self, state: Any) -> Metrics:
+        """Scores on the sites' validation rows and on the test rows, and what the objective reports of the federation."""
+        objective, found = self.description.objective, self._both(self.parameters(state))
+        if objective.declared.report is not None and objective.reduce is None:
+            found |= objective.declared.report(self.fed, state.x, getattr(state, "y", None))
+        return found
+
+    @property
+    def metrics(self) -> list[str]:
+        """What an evaluation tells of validation and of test rows; AUC and AP only where it has rows of both classes."""
+        ranking, own = RANKING if len(self.test.classes) == 2 else (), [metric.name for metric in self.description.metrics]
+        return [*PLAIN, *ranking, *self.description.objective.declared.metrics, *own]
+
+    def parameters(self, state: Any) -> Tensor:
+        """The model's parameters in a state."""
+        return self.description.objective.declared.trained_parameters(state.x, getattr(state, "y", None), self.model.size)
+
+    def _vector(self, result: Run) -> Tensor:
+        """The model's parameters that a run came to."""
+        if result.state is None:
+            return self.given.vector
+        if result.stage < len(self.stages) - 1:
+            warm: Tensor = result.state.x
+            return warm
+        return self.parameters(result.state if result.output is None else result.state._replace(x=result.output))
+
+    def predict(self, vector: Tensor, inputs: Tensor) -> Tensor:
+        """The model's outputs, computed where the model is, and brought to where scores are computed."""
+        outputs: Tensor = call(self.model.predict, "[model]", vector, inputs.to(vector.device))
+        return outputs.cpu()
+
+    def _both(self, vector: Tensor) -> Metrics:
+        rows = {"validation": self.held.fields, "test": self.test.fields}
+        return {f"{which} {name}": value for which, fields in rows.items() for name, value in self._score(vector, fields, which).items()}
+
+    def _score(self, vector: Tensor, fields: dict[str, Tensor], which: str) -> Metrics:
+        objective, output = self.description.objective, self.predict(vector, fields["inputs"])
+        finite = torch.isfinite(output).all(1)
+        if not bool(finite.all()):
+            raise Diverged(f"the model's outputs for {int((~finite).sum())} of {len(output)} {which} rows are not finite: "
+                           "lower the learning rate")
+        found = row_scores(output, fields["labels"])
+        if objective.declared.scores is not None:
+            found |= objective.declared.scores(output, fields, objective.entries)
+        for name, value in found.items():
+            if not math.isfinite(value):
+                raise Diverged(f"the {which} {name} is {value}: lower the learning rate")
+        for metric in self.description.metrics:
+            found |= metric.score(output, fields)
+        return found
+
+    def run(self, folder: Path | None, label: str, resume: bool = False, minutes: float | None = None, callbacks: Sequence[Callback] = (),
+            about: dict[str, Any] | None = None) -> Run:
+        """Train, and leave in the folder, if there is one, what a report is made of: history, test predictions and `about.json`."""
+        section, warm_up = self.description.run, self.description.warm_up
+        if warm_up.rounds > section.rounds:
+            raise ConfigError(f"warm_up.rounds is {warm_up.rounds}, but the run has {section.rounds} rounds in all: raise run.rounds")
+        objective = self.description.objective
+        if section.output == "uniform" and objective.declared.trained != "x":
+            raise ConfigError(f"run.output = \"uniform\" keeps x alone, and {objective.name} trains the model in y: write \"last\"")
+        if folder is None:
+            return self._train(None, resume, minutes, callbacks)
+        with held(folder):
+            self._claim(folder, resume)
+            try:
+                result = self._train(folder, resume, minutes, callbacks)
+                self._tell(folder, label, result, about or {})
+            except WriteError as error:
+                raise WriteError(f"{error}; {self._kept(folder)}") from None
+        return result
+
+    def _train(self, folder: Path | None, resume: bool, minutes: float | None, callbacks: Sequence[Callback]) -> Run:
+        section, stages = self.description.run, self.stages
+        result = run_stages(stages, section.every, folder=folder, resume=resume, save_every=section.save_every,
+                            minutes=section.minutes if minutes is None else minutes, callbacks=callbacks, output=section.output,
+                            loss="validation loss")
+        if result.stage < len(stages) - 1:  # it ended in the warm-up: what that cost is what the run did
+            self.fed.ledger.load(stages[result.stage].fed.ledger.to_json())
+        if not result.history:
+            return self._unbegun(result, folder)
+        if result.reason == "diverged":
+            result.output = None
+        if result.output is not None:  # the last row is then about the iterate that was drawn
+            row = result.history[-1] | self.scores(result.state._replace(x=result.output))
+            result.history.append(row)
+            if folder is not None:
+                append(folder / "history.jsonl", json.dumps(row))
+        return result
+
+    def _unbegun(self, result: Run, folder: Path | None) -> Run:
+        """A run that went wrong before its first row has one of its starting point."""
+        row = dict.fromkeys(COUNTS, 0.0)
+        with suppress(Diverged):  # of rows beyond what a float holds there is nothing to say
+            row |= self._both(self.given.vector)
+        result.history = [row]
+        if folder is not None:
+            write_whole(folder / "history.jsonl", json.dumps(row) + "\n")
+        return result
+
+    def _tell(self, folder: Path, label: str, result: Run, about: dict[str, Any]) -> None:
+        """Predictions of the test rows, and what there is to know about the run."""
+        vector = self._vector(result)
+        logits = self.predict(vector, self.test.fields["inputs"]).double().numpy()
+        saved = io.BytesIO()
+        np.savez(saved, labels=self.test.fields["labels"].numpy(), scores=logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits)
+        write_whole(folder / "predictions.npz", saved.getvalue())
+        versions = {"rookery": __version__, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
+        told = {"label": label, "title": f"{self.description.objective.name} by {self.algorithm_name}",
+                "seed": self.description.federation.seed, "command": invocation(), "config": describe(self.description),
+                "versions": versions, "machine": machine(), "engine": self.fed.engine.name, "reason": result.reason,
+                "failure": result.failure, "iterate": "last" if result.output is None else "uniform",
+                "rounds": result.rounds, "seconds": result.seconds, "ledger": self.fed.ledger.to_json(),
+                "sites": self.sites(vector), "traffic": [asdict(line) for line in result.traffic], **about}
+        write_whole(folder / "about.json", json.dumps(told, indent=1))
+
+    def _claim(self, folder: Path, resume: bool) -> None:
+        """Refuse a folder that holds another run, before any work is done."""
+        kept = folder / "description.json"
+        own = describe(self.description)
+        own["run"] = {name: value for name, value in own.get("run", {}).items() if name == "output"}  # a run may go on for longer
+        if not resume:
+            refuse_taken(folder)
+        elif kept.exists() and _description(kept) != json.loads(json.dumps(own)):
+            raise CheckpointError(f"{folder} holds a run of another description; resume it as {kept} says, or take another folder")
+        write_whole(kept, json.dumps(own))
+
+    def _kept(self, folder: Path) -> str:
+        """What there is to go on from after a file could not be written."""
+        try:
+            rounds = int(checkpoint.extra(folder / CHECKPOINT)["rounds"])
+        except CheckpointError:
+            return f"{folder} has no checkpoint yet: make room, and begin anew"
+        return (f"{folder / CHECKPOINT} is whole and holds the run after round {rounds}: make room, and go on with --resume, "
+                "or with the same comparison again")
+
+    @property
+    def algorithm_name(self) -> str:
+        cls = type(self.description.algorithm)
+        return str(vars(cls).get("title") or cls.__name__)  # a class that derives from FedAvg is not FedAvg
+
+    def sites(self, vector: Tensor) -> list[dict[str, Any]]:
+        """Every site's rows, and its scores on those it held out; a site that held out none has no scores."""
+        binary, table = len(self.test.classes) == 2, []
+        for k, name in enumerate(self.fed.data.names):
+            labels = self.fed.data.views(k)["labels"]
+            row: dict[str, Any] = {"site": name, "rows": len(labels), "positives": int(labels.sum()) if binary else None,
+                                   "validation rows": 0}
+            if name in self.held.names:
+                own = self.held.views(self.held.names.index(name))
+                row["validation rows"] = len(own["labels"])
+                with suppress(Diverged):
+                    row |= self._score(vector, own, "validation")
+            table.append(row)
+        return table
+
+
+def _description(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} is not whole ({error}); delete it to go on all the same: the algorithm, the seed and the data "
+                              f"are compared with {CHECKPOINT} too") from None

@@ -1,0 +1,81 @@
+"""Scores of rows from a model's outputs, Rookery's and one's own."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sklearn.metrics import average_precision_score, roc_auc_score
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..errors import ConfigError
+from .modules import call
+
+PLAIN, RANKING = ("loss", "accuracy", "worst class"), ("AUC", "AP")
+SMALLER = ("loss", "gap")  # metrics that are better when they are smaller
+
+
+def row_scores(outputs: Tensor, labels: Tensor) -> dict[str, float]:
+    """Loss, accuracy and worst class of the rows; AUC and AP where there are two classes and rows of both."""
+    right, present = (outputs.argmax(1) == labels).double(), sorted(set(labels.tolist()))
+    scores = {"loss": float(F.cross_entropy(outputs, labels)), "accuracy": float(right.mean()),
+              "worst class": float(min(right[labels == c].mean() for c in present))}
+    if outputs.shape[1] == 2 and len(present) == 2:
+        margin = (outputs[:, 1].double() - outputs[:, 0]).numpy()  # of large outputs the difference is not a float
+        scores |= {"AUC": float(roc_auc_score(labels.numpy(), margin)), "AP": float(average_precision_score(labels.numpy(), margin))}
+    return scores
+
+
+@dataclass(frozen=True)
+class OwnMetric:
+    """A score of one's own: a function of the model's outputs, (rows, classes), and of the rows' labels, or of all their columns.
+
+    It is called by the function's name. NaN or None says nothing about these rows. Which way is better is said by an attribute of the
+    function, `larger_is_better`, and asked for where a comparison chooses by it.
+    """
+
+    written: str  # module:name
+    function: Callable[[Tensor, Any], Any]
+
+    def __post_init__(self) -> None:
+        where = f"run.metrics has {self.written!r}"
+        if not inspect.isfunction(self.function):
+            raise ConfigError(f"{where}, which is a {type(self.function).__name__}; a metric is a function of outputs and labels")
+        needed = [p for p in inspect.signature(self.function).parameters.values() if p.default is p.empty]
+        if len(needed) != 2 or any(p.kind not in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in needed):
+            raise ConfigError(f"{where}, which takes ({', '.join(p.name for p in needed)}); a metric takes (outputs, labels), or "
+                              "(outputs, fields) for all columns of the rows")
+        if self.name in (*PLAIN, *RANKING, *SMALLER):
+            raise ConfigError(f"{where}, but every run has a metric {self.name!r} already: give the function another name")
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def larger_is_better(self) -> bool | None:
+        return getattr(self.function, "larger_is_better", None)
+
+    def score(self, outputs: Tensor, fields: Mapping[str, Tensor]) -> dict[str, float]:
+        """The score by its name; nothing where it says nothing."""
+        second = list(inspect.signature(self.function).parameters)[1]
+        found = call(self.function, f"the metric {self.written!r}", outputs, dict(fields) if second == "fields" else fields["labels"])
+        try:
+            value = math.nan if found is None else float(found)
+        except (TypeError, ValueError, RuntimeError):
+            raise ConfigError(f"the metric {self.written!r} must return a number; it returned {type(found).__name__}") from None
+        return {self.name: value} if math.isfinite(value) else {}
+
+
+def larger_is_better(metric: str, own: Sequence[OwnMetric] = ()) -> bool | None:
+    """Whether a larger value is better; None where a metric of one's own does not say.
+
+    >>> larger_is_better("test AP"), larger_is_better("validation loss")
+    (True, False)
+    """
+    name = metric.partition(" ")[2]
+    return next((m.larger_is_better for m in own if m.name == name), name not in SMALLER)
