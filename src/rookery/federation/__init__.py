@@ -12,11 +12,25 @@ if TYPE_CHECKING:
     from .epochs import Epochs
     from .federation import Cohort, Federation
     from .ledger import Ledger
+    from .oracles import (
+        BilevelClient,
+        Client,
+        CompositionalClient,
+        CompositionalMinimaxClient,
+        ConditionalClient,
+        MinimaxClient,
+        MinimizationClient,
+    )
     from .placed import Placed
     from .program import Program, Schedule, value_at
 
-__all__ = ["Cohort", "Engine", "Epochs", "Federation", "Ledger", "Placed", "Program", "Schedule", "value_at"]
+__all__ = [
+    "BilevelClient", "Client", "Cohort", "CompositionalClient", "CompositionalMinimaxClient", "ConditionalClient", "Engine", "Epochs",
+    "Federation", "Ledger", "MinimaxClient", "MinimizationClient", "Placed", "Program", "Schedule", "value_at",
+]
 
 __getattr__, __dir__ = lazy(__name__, {
-    "engine": ["Engine"], "epochs": ["Epochs"], "federation": ["Cohort", "Federation"], "ledger": ["Ledger"], "placed": ["Placed"],
-    "program": ["Program", "Schedule", "value_at"]})
+    "engine": ["Engine"], "epochs": ["Epochs"], "federation": ["Cohort", "Federation"], "ledger": ["Ledger"],
+    "oracles": ["BilevelClient", "Client", "CompositionalClient", "CompositionalMinimaxClient", "ConditionalClient", "MinimaxClient",
+                "MinimizationClient"],
+    "placed": ["Placed"], "program": ["Program", "Schedule", "value_at"]})

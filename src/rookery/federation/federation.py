@@ -1,4 +1,7 @@
-"""The federation and its verbs: broadcast, map and iterate, mean (and sum). Everything an algorithm may do with a network."""
+"""The federation and its verbs: broadcast, map and iterate, mean (and sum). Everything an algorithm may do with a network.
+
+One file, because a cohort and its federation know each other: two would import each other.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from types import MethodType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 import torch
@@ -25,10 +28,11 @@ from .operations import Index, Map, Put, Take
 from .pending import PendingOps
 from .placed import Place, Placed
 from .program import SetUp, check_client_function, outputs
-from .reducer import Reducer
 from .weights import Floats, client_weights, inclusion
 
 P_co = TypeVar("P_co", bound=Problem, covariant=True)
+T = TypeVar("T")
+Argument = Placed | Floats | Index | float | str | tuple[float, ...] | None  # bool and int are floats to a type checker
 
 
 class Cohort(Place, Generic[P_co]):
@@ -63,11 +67,19 @@ class Cohort(Place, Generic[P_co]):
         everyone = self.size == self.fed.population
         return 1.0 if self.even or everyone else float(len(self.fed._canonical) / self.size * self.importance[0])
 
-    def broadcast(self, *values: Tensor) -> Any:
+    @overload
+    def broadcast(self, value: Tensor, /) -> Placed: ...
+    @overload
+    def broadcast(self, first: Tensor, second: Tensor, /, *others: Tensor) -> tuple[Placed, ...]: ...
+    def broadcast(self, *values: Tensor) -> Placed | tuple[Placed, ...]:
         """Server → clients. One handle per tensor; it costs when it is first used, and only at clients that lack it."""
         return _single([self.fed.pending.place(self, value) for value in values])
 
-    def map(self, fn: Callable[..., Any], *placed: Any, same_draws_as: Placed | None = None) -> Any:
+    @overload
+    def map(self, fn: Callable[..., Tensor], *placed: Argument, same_draws_as: Placed | None = None) -> Placed: ...
+    @overload
+    def map(self, fn: Callable[..., tuple[Tensor, ...]], *placed: Argument, same_draws_as: Placed | None = None) -> tuple[Placed, ...]: ...
+    def map(self, fn: Callable[..., Any], *placed: Argument, same_draws_as: Placed | None = None) -> Placed | tuple[Placed, ...]:
         """Run `fn(client, *values)` at each client; nothing crosses the network, and nothing runs before a mean asks for it.
 
         placed: values at the clients, numbers, or an array with one number per client
@@ -75,8 +87,14 @@ class Cohort(Place, Generic[P_co]):
         """
         return self._record(check_client_function(fn), placed, 1, same_draws_as)
 
-    def iterate(self, fn: Callable[..., Any], carry: Placed | tuple[Placed, ...], *placed: Any, steps: int | Index,
-                same_draws_as: Placed | None = None) -> Any:
+    @overload
+    def iterate(self, fn: Callable[..., Tensor], carry: Placed, *placed: Argument, steps: int | Index,
+                same_draws_as: Placed | None = None) -> Placed: ...
+    @overload
+    def iterate(self, fn: Callable[..., tuple[Tensor, ...]], carry: tuple[Placed, ...], *placed: Argument, steps: int | Index,
+                same_draws_as: Placed | None = None) -> tuple[Placed, ...]: ...
+    def iterate(self, fn: Callable[..., Any], carry: Placed | tuple[Placed, ...], *placed: Argument, steps: int | Index,
+                same_draws_as: Placed | None = None) -> Placed | tuple[Placed, ...]:
         """Repeat `fn(client, *carry, *values)`, its results becoming the carry of the next step; the other values stay.
 
         carry: one value at the clients, or as many as `fn` returns
@@ -97,7 +115,8 @@ class Cohort(Place, Generic[P_co]):
             raise PlacementError(f"steps says how often a function is repeated; it cannot be {np.min(steps)}")
         return self._record(method, (*carried, *placed), steps, same_draws_as)
 
-    def _record(self, fn: MethodType, placed: tuple[Any, ...], times: int | Index, same_draws_as: Placed | None) -> Any:
+    def _record(self, fn: MethodType, placed: tuple[Any, ...], times: int | Index,
+                same_draws_as: Placed | None) -> Placed | tuple[Placed, ...]:
         fed = self.fed
         count, several = outputs(fn.__func__)
         arguments = tuple(fed.pending.argument(self, fn, a) for a in placed)
@@ -113,16 +132,24 @@ class Cohort(Place, Generic[P_co]):
         handles = [fed.pending.handle(self, id, op) for id in out]
         return tuple(handles) if several else handles[0]
 
-    def mean(self, *values: Placed) -> Any:
+    @overload
+    def mean(self, value: Placed, /) -> Tensor: ...
+    @overload
+    def mean(self, first: Placed, second: Placed, /, *others: Placed) -> tuple[Tensor, ...]: ...
+    def mean(self, *values: Placed) -> Tensor | tuple[Tensor, ...]:
         """Clients → server: the weighted mean. One exchange, however many values; they leave the clients."""
         if not self.fed.weights[self.index].sum() > 0:
             self.fed.pending.abandon(self)
             raise WeightError(f"the weights of this cohort of {self.size} add up to 0; a mean needs at least one positive weight")
-        return self.fed._bring(self, values, self.mean_weights, floating=True)
+        return _single(self.fed.pending.bring(self, values, self.mean_weights, floating=True))
 
-    def sum(self, *values: Placed) -> Any:
+    @overload
+    def sum(self, value: Placed, /) -> Tensor: ...
+    @overload
+    def sum(self, first: Placed, second: Placed, /, *others: Placed) -> tuple[Tensor, ...]: ...
+    def sum(self, *values: Placed) -> Tensor | tuple[Tensor, ...]:
         """Clients → server: the plain sum."""
-        return self.fed._bring(self, values, np.ones(self.size), floating=False)
+        return _single(self.fed.pending.bring(self, values, np.ones(self.size), floating=False))
 
     def take(self, state: Placed, default: Placed) -> Placed:
         """A value of another cohort, or of the population, at this cohort's clients; `default` at those that have none."""
@@ -292,23 +319,6 @@ class Federation(Cohort[P_co]):
         return int(rng.combine(rng.as_keys(rng.name_key("server")), self.setting.seed, rng.name_key(self.ledger.current),
                                self.counters[f"server:{self.ledger.current}"])[0])
 
-    def _bring(self, cohort: Place, values: tuple[Placed, ...], weights: Floats, floating: bool) -> Any:
-        if not values:
-            raise PlacementError("mean and sum need at least one value at the clients")
-        for value in values:
-            if not isinstance(value, Placed):
-                raise PlacementError(f"mean and sum take values at the clients; got {type(value).__name__}, which is at the server already")
-            self.pending.usable(value)
-            if value.place is not cohort:
-                raise PlacementError("a mean is taken over the cohort its values live at; use that cohort's mean")
-        makers = ["" if value.call is None else value.call.fn.__name__ for value in values]
-        reducer = Reducer(cohort.names, weights, floating)
-        self.pending.run(cohort, list(values), reducer)
-        for made, total in zip(makers, reducer.sums, strict=True):
-            self.ledger.cross("up", made, total.numel(), total.nbytes, cohort.size)
-        self.ledger.book(exchanges=1)
-        return _single(reducer.sums)
 
-
-def _single(values: Sequence[Any]) -> Any:
+def _single(values: Sequence[T]) -> T | tuple[T, ...]:
     return values[0] if len(values) == 1 else tuple(values)

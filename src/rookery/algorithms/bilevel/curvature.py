@@ -93,7 +93,7 @@ def estimate_smoothness(fed: Federation[Problem], x: Tensor, y: Tensor, iteratio
         value = 0.0
         for _ in range(iterations):
             v = v / torch.linalg.vector_norm(v)
-            w: Tensor = fed.mean(fed.map(Curvature().product, X, Y, fed.broadcast(v)))
+            w = fed.mean(fed.map(Curvature().product, X, Y, fed.broadcast(v)))
             value, v = float(torch.dot(v, w)), w
             if not bool(w.any()):
                 return 0.0

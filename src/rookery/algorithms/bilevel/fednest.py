@@ -110,7 +110,7 @@ class _Global(_Nested):
         if fed.problem.inverse == "none":
             return None
         S = fed.cohort()
-        v: Tensor = S.mean(S.map(self.outer_gradient, X, Y))
+        v = S.mean(S.map(self.outer_gradient, X, Y))
         if fed.problem.inverse == "identity":
             return v
         if self.inverse_solver == "cg":
@@ -129,8 +129,7 @@ class _Global(_Nested):
     @staticmethod
     def averaged(fed: Federation[Bilevel], fn: Callable[..., Tensor], X: Placed, Y: Placed, p: Tensor) -> Tensor:
         S = fed.cohort()
-        mean: Tensor = S.mean(S.map(fn, X, Y, S.broadcast(p)))
-        return mean
+        return S.mean(S.map(fn, X, Y, S.broadcast(p)))
 
     def outer_gradient(self, c: BilevelClient, x: Tensor, y: Tensor) -> Tensor:
         return c.f_y(x, y, c.draw(self.anchor_batch))

@@ -115,8 +115,7 @@ class ShroFBO(_OneLoop):
     title: ClassVar[str] = "ShroFBO"
 
     def weighted(self, S: Cohort[Bilevel], sums: tuple[Placed, ...], tau: Index) -> tuple[Placed, ...]:
-        divided: tuple[Placed, ...] = S.map(self.normalised, *sums, tau)
-        return divided
+        return S.map(self.normalised, *sums, tau)
 
     def scale(self, fed: Federation[Bilevel]) -> float:
         """Σ_i p_i‖a_i‖₁ over all clients: over the cohort alone it would vary with the sums, and bias their product."""

@@ -80,8 +80,7 @@ class BSpiderBoost(_Centralised):
         """x after q = `local_steps` iterations: v is estimated anew in the next period, so that only x is left of this one."""
         X, lr = fed.broadcast(s.x), value_at(self.lr, s.t)
         X, V = fed.iterate(self.correct, (X, fed.map(self.anchor, X)), lr, steps=self.local_steps - 1)
-        moved: Placed = fed.map(self.move, X, V, lr)
-        return moved
+        return fed.map(self.move, X, V, lr)
 
     def anchor(self, c: ConditionalClient, x: Tensor) -> Tensor:
         return c.gradient(x, c.draw(self.large, self.inner))

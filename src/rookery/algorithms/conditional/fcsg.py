@@ -69,8 +69,7 @@ class FCSG(_Conditional):
         X, lr = S.broadcast(s.x), value_at(self.lr, s.t)
         U = S.map(self.first_estimate if s.t == 0 else self.estimate, X)
         X, U = S.iterate(self.step, (X, U), lr, steps=self.local_steps - 1)
-        moved: Placed = S.map(self.move, X, U, lr)
-        return moved
+        return S.map(self.move, X, U, lr)
 
     def estimate(self, c: ConditionalClient, x: Tensor) -> Tensor:
         return c.gradient(x, c.draw(self.outer, self.inner))

@@ -38,8 +38,7 @@ class FedLin(LocalSteps[Minimization]):
         X = S.broadcast(s.x)
         sent, Gi = S.map(self.gradient, X)
         G = S.broadcast(S.mean(sent))
-        Xi: Placed = S.iterate(self.step, X, Gi, G, value_at(self.lr, s.t), steps=S.steps(self.local_steps, self.batch))
-        return Xi
+        return S.iterate(self.step, X, Gi, G, value_at(self.lr, s.t), steps=S.steps(self.local_steps, self.batch))
 
     def gradient(self, c: MinimizationClient, x: Tensor) -> tuple[Tensor, Tensor]:
         """∇f_i(x) twice: one leaves for the mean, the other stays. With small batches it is one draw a round, unlike FedSVRG's."""
