@@ -4,21 +4,29 @@ A case says how the algorithm is made, a problem with a known solution, and what
 `check` runs them without. `laws` has the laws, one function each; `problems` the problems with a known solution, one for each kind.
 
 >>> from dataclasses import dataclass
+>>> from typing import NamedTuple
 >>> from torch import Tensor
->>> from rookery import Federation, Minimization
->>> from rookery.algorithms.base import LocalSteps
->>> from rookery.federation import Client
+>>> from rookery import Algorithm, Federation, Minimization
+>>> from rookery.federation import MinimizationClient
 >>> @dataclass(frozen=True)
-... class MyProx(LocalSteps[Minimization]):
+... class MyProx(Algorithm[Minimization]):
+...     lr: float
+...     local_steps: int
+...     batch: int | None
 ...     mu: float = 0.1
 ...
-...     def round(self, fed: Federation[Minimization], s: LocalSteps.State) -> LocalSteps.State:
+...     class State(NamedTuple):
+...         x: Tensor
+...
+...     def init(self, fed: Federation[Minimization], x: Tensor) -> State:
+...         return self.State(self.validate(fed, x))
+...
+...     def round(self, fed: Federation[Minimization], s: State) -> State:
 ...         S = fed.cohort()
 ...         X = S.broadcast(s.x)
-...         X_i = S.iterate(self.step, X, X, steps=S.steps(self.local_steps, self.batch))
-...         return self.State(fed.project_x(S.mean(X_i)), s.t + 1)
+...         return self.State(fed.project_x(S.mean(S.iterate(self.step, X, X, steps=self.local_steps))))
 ...
-...     def step(self, c: Client[Minimization], x_i: Tensor, x: Tensor) -> Tensor:
+...     def step(self, c: MinimizationClient, x_i: Tensor, x: Tensor) -> Tensor:
 ...         x_i = c.project_x(x_i)
 ...         return x_i - self.lr * (c.gradient(x_i, c.draw(self.batch)) + self.mu * (x_i - x))
 

@@ -1,7 +1,7 @@
 """What every algorithm must satisfy, one function for each law. A law that is broken raises an AssertionError that says what must hold.
 
-Most of a case's time is spent on tracing its graphs, which have the step size, the local steps, the batches' shapes and the number of clients
-written into them: the laws on small batches share one set of these.
+Most of a case's time is spent on tracing its graphs, which have the step size, the local steps, the batches' shapes and the number of
+clients written into them: the laws on small batches share one set of these.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def one_local_step_leaves_the_solution_in_place(case: Case) -> None:
     k = case.solved()
     _, state = case.advance(k, case.lr, 1, None, 3, at_solution=True)
     if case.biased_limit == 1:
-        _require(_distance(state.x, k.x_star) > 1e-3, f"{case.name} says biased_limit=1, so that even one local step leaves the solution; "
-                 "it stayed there: leave biased_limit out")
+        _require(_distance(state.x, k.x_star) > 1e-3, f"{case.name} says biased_limit=1: even one local step leaves the solution; it "
+                 "stayed there: leave biased_limit out")
         return
     _close(state.x, k.x_star, f"{case.name}: with full batches and one local step, three rounds from the solution move nothing", atol=1e-9)
 
@@ -45,8 +45,8 @@ def several_local_steps_move_the_solution_as_declared(case: Case) -> None:
     if case.make(case.lr, 4, None).exact_with_local_steps:
         rounds, there = (150, False) if case.memory else (1, True)
         _, state = case.advance(k, case.lr, 4, None, rounds, at_solution=there)
-        reached = "reach the solution" if case.memory else "leave the solution in place"
-        _close(state.x, k.x_star, f"{case.name} says exact_with_local_steps, so that four local steps with full batches {reached}", atol=1e-9)
+        found = "find the solution" if case.memory else "leave the solution in place"
+        _close(state.x, k.x_star, f"{case.name} says exact_with_local_steps: four local steps with full batches {found}", atol=1e-9)
         return
     offset = []
     for lr in (case.lr / 3, case.lr / 6):
@@ -55,10 +55,10 @@ def several_local_steps_move_the_solution_as_declared(case: Case) -> None:
         offset.append(_distance(state.x, k.x_star))
     ratio = offset[0] / offset[1]
     if case.biased_limit is not None:
-        _require(offset[1] > 1e-2 and 0.8 < ratio < 1.25, f"{case.name} says biased_limit={case.biased_limit}, so that four local steps settle "
-                 f"away from the solution and half the step size does not help; it is {offset[0]:.3g} and {offset[1]:.3g} away")
+        _require(offset[1] > 1e-2 and 0.8 < ratio < 1.25, f"{case.name} says biased_limit={case.biased_limit}: four local steps settle "
+                 f"away from the solution, and half the step size does not help; it is {offset[0]:.3g} and {offset[1]:.3g} away")
         return
-    _require(offset[0] > 1e-5, f"{case.name} does not say exact_with_local_steps, so that four local steps move the solution; they moved it by "
+    _require(offset[0] > 1e-5, f"{case.name} does not say exact_with_local_steps: four local steps move the solution; they moved it by "
              f"{offset[0]:.3g}: say exact_with_local_steps = True in its class")
     _require(1.6 < ratio < 2.5, f"{case.name}: the offset after four local steps is O(lr) and halves with lr; it is {offset[0]:.3g} and, "
              f"at half the step size, {offset[1]:.3g}")
@@ -71,7 +71,7 @@ def converges_to_the_closed_form(case: Case) -> None:
     if case.biased_limit == 1:
         after = case.make(case.lr, 1, None).round(fed, state)
         _close(after.x, state.x, f"{case.name} has settled after {case.rounds} rounds", atol=1e-6)
-        _require(_distance(state.x, k.x_star) > 1e-2, f"{case.name} says biased_limit=1, so that it settles away from the solution; it found it")
+        _require(_distance(state.x, k.x_star) > 1e-2, f"{case.name} says biased_limit=1: it settles away from the solution; it found it")
         return
     _close(state.x, k.x_star, f"{case.name}: {case.rounds} rounds of one local step with full batches end at the solution", atol=1e-6)
     _require(_distance(k.x0, k.x_star) > 0.1, f"{case.name}: the problem starts away from its solution; x0 is {k.x0.tolist()}")
@@ -86,14 +86,14 @@ def a_constraint_is_met_where_projected_gradient_descent_meets_it(case: Case) ->
     x = set_(k.x_star)
     for _ in range(4000):
         x = set_(x - 0.05 * k.gradient(x))
-    _require(_distance(x, k.x_star) > 0.1, f"{case.name}: the constraint moves the solution; it moved from {k.x_star.tolist()} to {x.tolist()}")
+    _require(_distance(x, k.x_star) > 0.1, f"{case.name}: a constraint moves the solution; it is {k.x_star.tolist()} and {x.tolist()}")
     held = replace(k, problem=replace(k.problem, project_x=set_), x_star=x)
     exact = case.make(case.lr, 1, None).exact_with_local_steps
     for steps in (1, 3) if exact and not case.memory and k.y_star is None else (1,):
         # where a second variable has to follow, it runs as long as it needs; else the solution stays in place
         _, state = case.advance(held, case.lr, steps, None, case.rounds if k.y_star is not None else 3, at_solution=True)
-        _close(state.x, x, f"{case.name}: over a set that holds x back, {steps} local steps with full batches stay where projected gradient "
-               "descent ends. Project before a gradient is taken, and project the mean; do not project what is averaged", atol=1e-6)
+        _close(state.x, x, f"{case.name}: over a set that holds x back, {steps} local steps with full batches stay where projected "
+               "gradient descent ends. Project before a gradient is taken, and the mean; do not project what is averaged", atol=1e-6)
 
 
 def engines_agree(case: Case, batch: int | None = None, clients_per_round: int | None = None) -> None:
@@ -154,8 +154,8 @@ def ledger_is_the_papers_formula(case: Case, steps: int = 1, clients_per_round: 
     clients = clients_per_round or fed.population
     said = {"exchanges": exchanges, "floats_up": up * clients, "floats_down": down * clients, "bytes_up": 8 * up * clients}
     counted = {name: after[name] - before[name] for name in said}
-    _require(counted == said, f"{case.name}: a round of {steps} local steps with {clients} of {fed.population} clients costs what its formula "
-             f"says, {said}; the ledger has counted {counted}")
+    _require(counted == said, f"{case.name}: a round of {steps} local steps with {clients} of {fed.population} clients costs what its "
+             f"formula says, {said}; the ledger has counted {counted}")
 
 
 def resumed_run_ends_bit_for_bit_the_same(case: Case, engine: str = "loop", clients_per_round: int | None = None) -> None:
@@ -175,8 +175,8 @@ def resumed_run_ends_bit_for_bit_the_same(case: Case, engine: str = "loop", clie
         state = load(Path(folder) / "half.ckpt", algorithm, second)
         for _ in range(2):
             state = algorithm.round(second, state)
-    _same(state.x, whole.x, f"{case.name}, saved after two rounds and loaded into a new federation, ends bit for bit as the whole run does. "
-          "What one round hands to the next stands in its State")
+    _same(state.x, whole.x, f"{case.name}, saved after two rounds and loaded into a new federation, ends bit for bit as the whole run "
+          "does: what one round hands to the next stands in its State")
     _same_ledger(second, fed, f"{case.name}, saved after two rounds and loaded into a new federation, has the ledger of the whole run")
 
 
@@ -188,8 +188,8 @@ def noise_of_small_batches_does_not_bias_the_mean_direction(case: Case) -> None:
     spread = float(moves.std(0).norm())
     _require(spread > 1e-6, f"{case.name}: small batches are noisy; over {seeds} seeds x spreads by {spread:.3g}")
     mean = float(moves.mean(0).norm())
-    _require(mean < 4 * spread / seeds**0.5, f"{case.name}: small batches from the solution move x by nothing in the mean; over {seeds} seeds it "
-             f"is {mean:.3g}, where single moves spread by {spread:.3g}. If this is by design, say biased_batches=True")
+    _require(mean < 4 * spread / seeds**0.5, f"{case.name}: small batches from the solution move x by nothing in the mean; over {seeds} "
+             f"seeds it is {mean:.3g}, where single moves spread by {spread:.3g}. If this is by design, say biased_batches=True")
 
 
 def a_second_client_is_refused(case: Case) -> None:
@@ -201,8 +201,8 @@ def a_second_client_is_refused(case: Case) -> None:
         case.init(case.make(case.lr, 1, None), case.federation(two), two)
     except AlgorithmError:
         return
-    raise AssertionError(f"{case.name} is a method of one machine, whose init refuses a federation of two clients with an AlgorithmError; it "
-                         "took it")
+    raise AssertionError(f"{case.name} is a method of one machine: its init refuses a federation of two clients, with an AlgorithmError; "
+                         "it took it")
 
 
 def _with_parts(k: TestProblem, parts: dict[str, dict[str, Tensor]]) -> TestProblem:
