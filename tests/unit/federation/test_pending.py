@@ -1,0 +1,69 @@
+"""Recorded work: it is computed once, when somebody reads it, and never if nobody does."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+from verbs import CALLS, engines, federation, ones, work
+
+from rookery.federation.ledger import Ledger
+
+
+@pytest.mark.parametrize("engine", ["loop", "wire"])
+def test_a_result_is_computed_once(engine: str) -> None:
+    fed = federation(engine)
+    del CALLS[:]
+    y = fed.map(work.increment, fed.broadcast(ones()))
+    z = fed.map(work.add, y, y)
+    w = fed.map(work.add, y, z)
+    assert fed.mean(z).tolist() == [4.0, 4.0]
+    assert fed.mean(w).tolist() == [6.0, 6.0]
+    assert fed.mean(y).tolist() == [2.0, 2.0]
+    assert sorted(CALLS) == ["add"] * 8 + ["increment"] * 4
+
+
+@engines
+def test_map_is_lazy(engine: str) -> None:
+    fed = federation(engine)
+    del CALLS[:]
+    y = fed.map(work.increment, fed.broadcast(ones()))
+    both = fed.map(work.both, y)
+    assert CALLS == []
+    assert fed.ledger == Ledger()
+    fed.mean(*both)
+    assert set(CALLS) == {"increment", "both"}
+
+
+@pytest.mark.parametrize("engine", ["loop", "wire"])
+def test_what_nobody_reads_is_not_computed(engine: str) -> None:
+    fed = federation(engine)
+    del CALLS[:]
+    x = fed.broadcast(ones())
+    unread = fed.map(work.both, fed.map(work.increment, x))
+    del unread
+    gc.collect()
+    fed.mean(fed.map(work.add, x, 1.0))
+    assert CALLS == ["add"] * 4
+    fed.mean(fed.map(work.add, x, 1.0))
+    assert CALLS == ["add"] * 8
+
+
+@engines
+def test_what_nobody_reads_costs_nothing(engine: str) -> None:
+    fed = federation(engine)
+    x = fed.broadcast(ones())
+    fed.map(work.descend, fed.broadcast(ones()), 0.1)
+    fed.mean(fed.map(work.increment, x))
+    account = fed.ledger["train"]
+    assert (account.samples, account.calls.total(), account.floats_down) == (0, 0, 8)
+
+
+def test_unread_work_at_past_cohorts_does_not_pile_up() -> None:
+    fed = federation(clients_per_round=2)
+    for _ in range(30):
+        S = fed.cohort()
+        S.map(work.increment, S.broadcast(ones()))
+        fed.mean(fed.broadcast(ones()))
+    assert len(fed.pending.queue) <= 1
+    assert len(fed.pending.values) <= 2
