@@ -31,7 +31,8 @@ def program(page: Path) -> str:
 
 def pages() -> list[Path]:
     readme = ROOT / "README.md"
-    return [ROOT / "docs" / "adding-an-algorithm.md", *([readme] if readme.exists() and program(readme).strip() else [])]
+    own = [ROOT / "docs" / f"{name}.md" for name in ("adding-an-algorithm", "your-data")]
+    return [*own, *([readme] if readme.exists() and program(readme).strip() else [])]
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)

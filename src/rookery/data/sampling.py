@@ -91,7 +91,7 @@ class _Rows:
         if request.inner is not None:
             raise DataError(f"{type(self).__name__} draws rows without conditional samples; give the problem "
                             "sampling=Stored(...), PerTask(...) or Normal(...) to draw inner samples")
-        if not draw.data.fields:
+        if not draw.data.forms():
             raise DataError(f"{type(self).__name__} draws rows, and these clients are streams without rows: "
                             "give the problem sampling=Normal(...)")
         start = draw.column(draw.data.offsets)
@@ -201,13 +201,14 @@ class Stored:
     inner: str
 
     def select(self, draw: Draw, request: Request) -> Selection:
-        if self.inner not in draw.data.fields:
-            raise DataError(f"there is no field {self.inner!r} with stored samples; the clients have {sorted(draw.data.fields)}")
+        forms = draw.data.forms()
+        if self.inner not in forms:
+            raise DataError(f"there is no field {self.inner!r} with stored samples; the clients have {sorted(forms)}")
         rows = _everything(draw) if request.outer is None else draw.below(request.outer, draw.column(draw.data.sizes))
         selection = {"rows": torch.from_numpy(draw.column(draw.data.offsets) + rows), "index": torch.from_numpy(rows)}
-        if draw.data.fields[self.inner].dim() < 2:
+        if not forms[self.inner].shape:
             raise DataError(f"field {self.inner!r} holds several samples for each row, (rows, samples, …); it has a single number a row")
-        stored = draw.data.fields[self.inner].shape[1]
+        stored = forms[self.inner].shape[0]
         if request.inner is not None:
             flat = Draw(draw.data, draw.clients, draw.keys, 1, draw.steps).below(rows.shape[2] * request.inner, np.asarray(stored))
             selection["columns"] = torch.from_numpy(flat.reshape(*rows.shape, request.inner))
@@ -249,9 +250,8 @@ class Normal:
         return selection
 
     def fetch(self, data: Data, selection: Selection) -> Batch:
-        device = next(iter(data.fields.values())).device if data.fields else "cpu"
-        eta = Batch({"eta": selection["eta"].to(device)}) if "eta" in selection else None
-        return Batch({"xi": selection["xi"].to(device)}, None, eta)
+        eta = Batch({"eta": selection["eta"].to(data.device)}) if "eta" in selection else None
+        return Batch({"xi": selection["xi"].to(data.device)}, None, eta)
 
     def whole(self, fields: dict[str, Tensor]) -> Batch:
         raise DataError("a Gaussian source has no end: give the number of outer (and inner) samples to draw")

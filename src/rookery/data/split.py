@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ..errors import DataError
@@ -91,17 +90,20 @@ def hold_out(data: Data, share: float, seed: int = 0, groups: str | None = None)
     depends on the seed and its name, not on the other clients. With `groups`, a field such as the patient, all rows of a group at a
     client go to one part: groups are held out as long as they fit, and a client of one group keeps it for training.
 
-    >>> data = Data.from_parts({"a": {"u": torch.arange(10.0)}, "b": {"u": torch.arange(1.0)}})
+    >>> data = Data.from_parts({"a": {"u": np.arange(10.0)}, "b": {"u": np.arange(1.0)}})
     >>> train, held = hold_out(data, 0.2)
     >>> train.sizes.tolist(), held.names, held.sizes.tolist()
     ([8, 1], ('a',), [2])
     """
     if not 0 < share < 1:
         raise DataError(f"the share to hold out must lie between 0 and 1, not {share}")
-    if not data.fields:
+    forms = data.forms()
+    if not forms:
         raise DataError("these clients are streams without rows: there is nothing to hold out; draw validation samples instead")
-    if groups is not None and groups not in data.fields:
-        raise DataError(f"there is no field {groups!r} to keep whole; the clients have {sorted(data.fields)}")
+    if groups is not None and groups not in forms:
+        raise DataError(f"there is no field {groups!r} to keep whole; the clients have {sorted(forms)}")
+    if groups is not None and forms[groups].shape:
+        raise DataError(f"field {groups!r} names a row's group by one number; it has rows of shape {forms[groups].shape}")
     if int(data.sizes.max()) < 2:
         raise DataError("every client has a single row, which it keeps for training; there is nothing to hold out: merge clients first")
     held = np.zeros(int(data.sizes.sum()), dtype=bool)
@@ -111,18 +113,13 @@ def hold_out(data: Data, share: float, seed: int = 0, groups: str | None = None)
         if groups is None:
             held[start + r.permutation(size)[: number[k]]] = True
         else:
-            mine = _whole_groups(data.fields[groups][start : start + size].numpy(), int(number[k]), r)
-            held[start : start + size], number[k] = mine, mine.sum()
+            mine = _whole_groups(data.column(groups, k).cpu().numpy(), int(number[k]), r)
+            held[start : start + size] = mine
 
     if not held.any():
         raise DataError("no client can hold rows out without splitting a group; hold out by row, or merge clients")
 
-    def part(mask: NDArray[np.bool_], sizes: NDArray[np.int64]) -> Data:
-        rows = torch.from_numpy(np.flatnonzero(mask))
-        names = tuple(name for name, size in zip(data.names, sizes, strict=True) if size)
-        return Data({name: field[rows.to(field.device)] for name, field in data.fields.items()}, names, sizes[sizes > 0])
-
-    return part(~held, data.sizes - number), part(held, number)
+    return data.only(np.flatnonzero(~held)), data.only(np.flatnonzero(held))
 
 
 def _whole_groups(group: NDArray[Any], number: int, r: np.random.Generator) -> NDArray[np.bool_]:

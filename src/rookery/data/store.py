@@ -1,23 +1,25 @@
-"""The clients' rows in one flat store with offsets: never padded, never copied per client."""
+"""The clients' rows: in one flat store with offsets, never padded, never copied per client; or in datasets, read when they are drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import Dataset
 
-from ..errors import DataError, EngineError
+from ..errors import DataError
 from ..federation.rng import name_key
 from . import partition
+from .columns import Form, Groups, as_column, check_clients, client_name, found_device, joined, not_finite
+from .items import DatasetRows, MapStyle, dataset_rows, fits_memory, gather
 
 Fields = Mapping[str, Any]
-_RESERVED = {"index", "key", "inner", "fields", "leaves", "rebuild", "front", "_fewest"}
 
 
 class Batch:
@@ -54,46 +56,17 @@ class Batch:
         return Batch(fields, index, None if self.inner is None else self.inner.rebuild(leaves), self.key)
 
 
-def _tensor(values: Any, field: str, client: object = None) -> Tensor:
-    """A column as a dense tensor of numbers, apart from any graph."""
-    who = f"field {field!r}" + ("" if client is None else f" of client {client!r}")
-    try:
-        if isinstance(values, list | tuple) and values and all(isinstance(value, Tensor) for value in values):
-            values = torch.stack(list(values))
-        if not isinstance(values, Tensor) and hasattr(values, "__array__"):  # of pandas too, which torch would index by label
-            values = np.asarray(values)
-            values = values if values.flags.writeable and values.flags.c_contiguous else values.copy()
-        tensor = torch.as_tensor(values).detach()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(f"{who} must be an array of numbers, one row after the other, all of one shape ({str(error).splitlines()[0]}); "
-                        "number texts and fill in missing values first") from error
-    if tensor.layout != torch.strided or tensor.dim() == 0:
-        what = "a single number" if tensor.dim() == 0 else f"stored as {tensor.layout}"
-        raise DataError(f"{who} must be a dense array with a row for each sample; it is {what}")
-    if tensor.dtype in (torch.uint16, torch.uint32, torch.uint64):  # torch computes little with these
-        tensor = tensor.to(torch.int64)
-    return tensor.clone() if tensor.is_inference() else tensor
-
-
-class Groups(NamedTuple):
-    """Rows of every client sorted by the value of one field (a class, a task)."""
-
-    order: NDArray[np.int64]  # row numbers, sorted by (client, value)
-    start: NDArray[np.int64]  # first place in `order` of each group
-    size: NDArray[np.int64]  # rows in each group
-    value: NDArray[Any]  # the field's value in each group
-    first: NDArray[np.int64]  # first group of each client
-    number: NDArray[np.int64]  # groups of each client
-
-
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Rows of all clients, client after client. `from_parts` and `by_site` copy what they are given; `Data(…)` keeps tensors as they are.
+    """Rows of all clients, client after client. `from_parts` and `by_site` copy what they are given; `Data(…)` keeps tensors as they are;
+    `from_datasets` reads rows when they are drawn.
 
     >>> data = Data.from_parts({"north": {"u": [1.0, 2.0]}, "south": {"u": [3.0]}})
     >>> data.names, data.sizes.tolist()
     (('north', 'south'), [2, 1])
     """
+
+    in_memory: ClassVar[bool] = True  # where it is not, engines read one client's rows at a time for full batches
 
     fields: dict[str, Tensor]
     names: tuple[str, ...]
@@ -104,30 +77,14 @@ class Data:
         if sizes.dtype.kind not in "iu" and sizes.size:
             raise DataError(f"a client's size is its number of rows; got {sizes.tolist()[:3]}")
         for name, value in (("names", tuple(self.names)), ("sizes", sizes.astype(np.int64)),
-                            ("fields", {field: _tensor(column, field) for field, column in self.fields.items()})):
+                            ("fields", {field: as_column(column, field) for field, column in self.fields.items()})):
             object.__setattr__(self, name, value)
-        if not self.names:
-            raise DataError("a federation needs at least one client; none was given")
-        other = [name for name in (*self.names, *self.fields) if not isinstance(name, str)]
-        if other:
-            raise DataError(f"clients and fields have texts as names; got {other[0]!r}: write str(name)")
-        if len(set(self.names)) != len(self.names):
-            twice = sorted({n for n in self.names if self.names.count(n) > 1})[0]
-            raise DataError(f"client names must be distinct, but {twice!r} stands twice; rename one of them")
-        if len(self.sizes) != len(self.names):
-            raise DataError(f"one size per client is needed: {len(self.names)} names, {len(self.sizes)} sizes")
-        clash = _RESERVED & set(self.fields)
-        if clash:
-            raise DataError(f"{sorted(clash)[0]!r} is a word a batch uses itself; rename that field")
-        empty = np.flatnonzero(self.sizes <= 0)
-        if self.fields and len(empty):
-            raise DataError(f"client {self.names[empty[0]]!r} has no rows; leave it out of the federation")
+        check_clients(self.names, self.sizes, self.fields)
         for name, field in self.fields.items():
             if len(field) != int(self.sizes.sum()):
                 raise DataError(f"field {name!r} has {len(field)} rows, the clients' sizes add up to {int(self.sizes.sum())}")
-            if (field.is_floating_point() or field.is_complex()) and not (
-                    bool(torch.isfinite(field.sum())) or bool(torch.isfinite(field).all())):
-                row = int((~torch.isfinite(field.reshape(len(field), -1)).all(1)).nonzero()[0, 0])
+            row = not_finite(field)
+            if row is not None:
                 raise DataError(f"field {name!r} of client {self.names[self.owner(row)]!r} holds a non-finite value "
                                 f"in row {row - int(self.offsets[self.owner(row)])}; clean or impute it first")
 
@@ -137,30 +94,8 @@ class Data:
         if not isinstance(parts, Mapping) or not all(isinstance(fields, Mapping) for fields in parts.values()):
             raise DataError("from_parts takes a mapping from clients' names to mappings of their fields: "
                             '{"north": {"inputs": …, "labels": …}, …}')
-        names = tuple(str(name) if isinstance(name, int | np.integer) else name for name in parts)
-        parts = {client: {field: _tensor(column, field, client) for field, column in fields.items()} for client, fields in parts.items()}
-        first = next(iter(parts.values()), {})
-        sizes = []
-        for client, fields in parts.items():
-            if set(fields) != set(first):
-                raise DataError(f"every client needs the same fields: {sorted(first)}; client {client!r} has {sorted(fields)}")
-            lengths = {name: len(column) for name, column in fields.items()}
-            if len(set(lengths.values())) > 1:
-                raise DataError(f"the fields of client {client!r} have unequal lengths: {lengths}")
-            sizes.append(next(iter(lengths.values()), 0))
-        joined = {}
-        for name in first:
-            columns = {client: fields[name] for client, fields in parts.items()}
-            shape = next(iter(columns.values())).shape[1:]
-            for client, column in columns.items():
-                if column.shape[1:] != shape:
-                    raise DataError(f"rows of field {name!r} have shape {tuple(column.shape[1:])} at client {client!r} "
-                                    f"and {tuple(shape)} at the first one")
-                if column.dtype != columns[next(iter(parts))].dtype:
-                    raise DataError(f"field {name!r} is {column.dtype} at client {client!r} and {columns[next(iter(parts))].dtype} at the "
-                                    "first one; convert one of them")
-            joined[name] = torch.cat(list(columns.values()))
-        return cls(joined, names, np.asarray(sizes, dtype=np.int64))
+        columns, sizes = joined(parts)
+        return Data(columns, tuple(client_name(name) for name in parts), np.asarray(sizes, dtype=np.int64))
 
     @classmethod
     def by_site(cls, fields: Fields, site: Sequence[Any]) -> Data:
@@ -169,12 +104,36 @@ class Data:
         owners = partition.by_column(owners) if owners.dtype.kind == "O" else owners
         order = np.argsort(owners, kind="stable")
         values, sizes = np.unique(owners, return_counts=True)
-        columns = {name: _tensor(values, name) for name, values in fields.items()}
+        columns = {name: as_column(values, name) for name, values in fields.items()}
         for name, values_of in columns.items():
             if len(values_of) != len(owners):
                 raise DataError(f"field {name!r} has {len(values_of)} rows, the site column {len(owners)}")
         rows = torch.from_numpy(order)
-        return cls({name: values_of[rows] for name, values_of in columns.items()}, tuple(str(v) for v in values), sizes.astype(np.int64))
+        return Data({name: values_of[rows] for name, values_of in columns.items()}, tuple(str(v) for v in values), sizes.astype(np.int64))
+
+    @classmethod
+    def from_datasets(cls, datasets: Mapping[str, MapStyle | Dataset[Any]], fields: Sequence[str] | None = None,
+                      columns: Mapping[str, Mapping[str, Any]] | None = None) -> Data:
+        """From one map-style dataset per client, such as torchvision's, a `Subset` or one of your own, also if it does not fit into memory.
+
+        fields:  names for the entries of items that are tuples: by default ("inputs", "labels"), or ("inputs",) for a single entry. Items
+                 that are mappings have names, of which `fields` chooses some; other items are one entry
+        columns: values known without reading the items, one a row, by field and client: `{"labels": {"north": north.targets, …}}`
+
+        Items are read when a batch is drawn, collated as a DataLoader collates them (`torch.utils.data.default_collate`), moved to the
+        federation's device, and kept no longer than the batch; they have to be the same every time. Draws without a size, evaluation and
+        set-up sums read all rows of a client for that call, one client after the other. What goes by a field's values (`Stratified`,
+        `Positives`, `PerTask`, `hold_out` by groups) reads every item once and keeps that field, unless `columns` has it. The first row
+        of the first client is read at once, for the fields' names, shapes and dtypes; what is wrong with another one is said when it is
+        read.
+
+        >>> from torch.utils.data import TensorDataset
+        >>> north, south = TensorDataset(torch.ones(3, 2), torch.arange(3)), TensorDataset(torch.zeros(2, 2), torch.arange(2))
+        >>> data = Data.from_datasets({"north": north, "south": south})
+        >>> data.sizes.tolist(), data.take(torch.tensor([2, 3]))["labels"].tolist()
+        ([3, 2], [2, 0])
+        """
+        return DatasetData(dataset_rows(datasets, fields, columns))
 
     @classmethod
     def streams(cls, names: Sequence[str]) -> Data:
@@ -182,7 +141,7 @@ class Data:
         if isinstance(names, str) or not isinstance(names, Iterable):
             raise DataError(f"streams takes a list of clients' names; got {names!r}")
         names = tuple(names)
-        return cls({}, names, np.zeros(len(names), dtype=np.int64))
+        return Data({}, names, np.zeros(len(names), dtype=np.int64))
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
@@ -195,14 +154,35 @@ class Data:
 
     def owner(self, row: int) -> int:
         """The client that holds a row of the store."""
-        return int(np.searchsorted(self.offsets, row, side="right") - 1)
+        return int(self._owners(np.asarray(row)))
+
+    def _owners(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.searchsorted(self.offsets, rows, side="right") - 1
+
+    @property
+    def device(self) -> torch.device:
+        """Where batches are."""
+        return next((field.device for field in self.fields.values()), torch.device("cpu"))
+
+    def forms(self) -> dict[str, Form]:
+        """The shape and dtype of a row of each field."""
+        return {name: Form(tuple(field.shape[1:]), field.dtype) for name, field in self.fields.items()}
+
+    def column(self, field: str, client: int | None = None) -> Tensor:
+        """One field of one client, or of all; where rows stay in datasets, one that has one number a row."""
+        if field not in self.forms():
+            raise DataError(f"there is no field {field!r}; the clients have {sorted(self.forms())}")
+        return self._column(field, client)
+
+    def _column(self, field: str, client: int | None) -> Tensor:
+        return self.fields[field] if client is None else self.fields[field].narrow(0, int(self.offsets[client]), int(self.sizes[client]))
 
     def take(self, rows: Tensor) -> dict[str, Tensor]:
         """Every field at `rows` (any shape of row numbers; the field's own shape follows)."""
         if not self.fields:
             raise DataError("these clients are streams without rows: draw from them with a number of samples, "
                             "and use a problem whose sampling generates them")
-        flat = rows.reshape(-1).to(next(iter(self.fields.values())).device)
+        flat = rows.reshape(-1).to(self.device)
         return {name: field.index_select(0, flat).reshape(*rows.shape, *field.shape[1:]) for name, field in self.fields.items()}
 
     def views(self, client: int) -> dict[str, Tensor]:
@@ -210,19 +190,24 @@ class Data:
         a, n = int(self.offsets[client]), int(self.sizes[client])
         return {name: field[a : a + n] for name, field in self.fields.items()}
 
-    def part(self, client: int) -> Data:
-        """One client alone."""
-        return Data(self.views(client), (self.names[client],), self.sizes[client : client + 1])
+    def part(self, *clients: int) -> Data:
+        """Some of the clients; one alone is not copied."""
+        parts = [self.views(k) for k in clients]
+        fields = parts[0] if len(parts) == 1 else {name: torch.cat([part[name] for part in parts]) for name in self.fields}
+        return Data(fields, tuple(self.names[k] for k in clients), self.sizes[list(clients)])
+
+    def only(self, rows: NDArray[np.int64]) -> Data:
+        """Some of the rows, by ascending numbers in the store; clients that keep none are left out."""
+        sizes = np.bincount(self._owners(rows), minlength=len(self.names))
+        names = tuple(name for name, size in zip(self.names, sizes, strict=True) if size)
+        return Data(self.take(torch.from_numpy(rows)), names, sizes[sizes > 0])
 
     def to(self, device: torch.device | str) -> Data:
         """The same rows on another device."""
-        try:
-            torch.empty(0, device=device)
-        except (AssertionError, RuntimeError) as error:  # torch built without CUDA asserts
-            there = ["cpu", *(["cuda"] if torch.cuda.is_available() else []), *(["mps"] if torch.backends.mps.is_available() else [])]
-            raise EngineError(f"torch finds no device {str(device)!r} on this machine; "
-                              f"write device={' or '.join(map(repr, there))}") from error
-        if all(field.device == torch.device(device) for field in self.fields.values()):
+        return self._moved(found_device(device))
+
+    def _moved(self, device: torch.device) -> Data:
+        if all(field.device == device for field in self.fields.values()):
             return self
         return Data({name: field.to(device) for name, field in self.fields.items()}, self.names, self.sizes)
 
@@ -230,17 +215,82 @@ class Data:
         """The rows of each client grouped by a field's value (computed once a field)."""
         cache: dict[str, Groups] = self.__dict__.setdefault("_groups", {})
         if field not in cache:
-            if field not in self.fields:
-                raise DataError(f"no field {field!r} to group by; the clients have {sorted(self.fields)}")
-            value = self.fields[field].cpu().numpy()
-            if value.ndim != 1:
-                raise DataError(f"field {field!r} groups rows by one number each; it has rows of shape {value.shape[1:]}")
-            client = np.repeat(np.arange(len(self.names)), self.sizes)
-            order = np.lexsort((value, client))
-            pair = np.stack([client[order], value[order]])
-            start = np.flatnonzero(np.concatenate([[True], (pair[:, 1:] != pair[:, :-1]).any(0)]))
-            owner = client[order][start]
-            number = np.bincount(owner, minlength=len(self.names))
-            cache[field] = Groups(order, start, np.diff(np.append(start, len(order))), value[order][start],
-                                  np.concatenate([[0], np.cumsum(number)[:-1]]), number)
+            forms = self.forms()
+            if field not in forms:
+                raise DataError(f"no field {field!r} to group by; the clients have {sorted(forms)}")
+            if forms[field].shape:
+                raise DataError(f"field {field!r} groups rows by one number each; it has rows of shape {forms[field].shape}")
+            cache[field] = Groups.of(self.column(field).cpu().numpy(), self.sizes)
         return cache[field]
+
+    def fingerprint(self) -> list[str]:
+        """Texts that are other ones where the rows are, for a checkpoint that goes on with the same rows only."""
+        return [f"{name} {field.dtype} {tuple(field.shape)} {float(field.double().sum())!r}" for name, field in self.fields.items()]
+
+
+class DatasetData(Data):
+    """Rows that stay in the clients' datasets and are read when they are drawn, see `Data.from_datasets`."""
+
+    in_memory: ClassVar[bool] = False
+    _clients: tuple[DatasetRows, ...]
+    _device: torch.device
+
+    def __init__(self, clients: Sequence[DatasetRows], device: torch.device | None = None) -> None:
+        sizes = np.asarray([client.size for client in clients], dtype=np.int64)
+        for name, value in (("names", tuple(client.name for client in clients)), ("sizes", sizes), ("_clients", tuple(clients)),
+                            ("_device", device or torch.device("cpu"))):
+            object.__setattr__(self, name, value)
+        check_clients(self.names, self.sizes, clients[0].forms if clients else ())
+
+    def __repr__(self) -> str:
+        return f"Data.from_datasets({', '.join(f'{name}: {size} rows' for name, size in zip(self.names, self.sizes, strict=True))})"
+
+    @property
+    def fields(self) -> dict[str, Tensor]:
+        raise DataError("the rows of these clients are in datasets, and no field of them is in memory: write data.take(rows) for some "
+                        "rows, data.views(client) for all rows of a client, data.column(field, client) for a field with one number a row, "
+                        "and data.forms() for names, shapes and dtypes")
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
+
+    def forms(self) -> dict[str, Form]:
+        return self._clients[0].forms
+
+    def _column(self, field: str, client: int | None) -> Tensor:
+        form = self.forms()[field]
+        if form.shape:
+            raise DataError(f"a column of rows that stay in a dataset has one number a row; field {field!r} is {form}: write "
+                            "data.take(rows), or data.views(client) for all rows of a client")
+        clients = self._clients if client is None else (self._clients[client],)
+        return torch.cat([own.column(field) for own in clients]).to(self.device)
+
+    def take(self, rows: Tensor) -> dict[str, Tensor]:
+        flat = rows.reshape(-1).cpu().numpy()
+        owners = self._owners(flat)
+        found = gather(self._clients, owners, flat - self.offsets[owners], self.device)
+        return {name: values.reshape(*rows.shape, *values.shape[1:]) for name, values in found.items()}
+
+    def views(self, client: int) -> dict[str, Tensor]:
+        """One client's rows, all of them read now."""
+        fits_memory(self._clients[client].row_bytes, int(self.sizes[client]), f"client {self.names[client]!r}")
+        return self.take(int(self.offsets[client]) + torch.arange(int(self.sizes[client])))
+
+    def part(self, *clients: int) -> Data:
+        return DatasetData([self._clients[k] for k in clients], self.device)
+
+    def only(self, rows: NDArray[np.int64]) -> Data:
+        each = np.split(rows - self.offsets[self._owners(rows)], np.searchsorted(rows, self.offsets[1:]))
+        return DatasetData([client.only(own) for client, own in zip(self._clients, each, strict=True) if len(own)], self.device)
+
+    def _moved(self, device: torch.device) -> Data:
+        return self if device == self.device else DatasetData(self._clients, device)
+
+    def fingerprint(self) -> list[str]:
+        """Of the forms, and the first and last row of each client."""
+        return [f"{name} {form}" for name, form in self.forms().items()] + self._ends
+
+    @cached_property
+    def _ends(self) -> list[str]:
+        return [client.fingerprint() for client in self._clients]

@@ -29,7 +29,6 @@ def run_one(setting: Setting, op: Map, client: int, times: int, arguments: list[
     calls: Counter[str] = Counter()
     samples = 0
     c = ClientContext(setting, times, drawing, name=setting.data.names[client])
-    before = drawing.versions()
     device = next((a.device for a in arguments if isinstance(a, Tensor)), torch.device("cpu"))
     states = generators(device)
     for step in range(times):
@@ -42,7 +41,7 @@ def run_one(setting: Setting, op: Map, client: int, times: int, arguments: list[
         arguments = [*out, *arguments[len(out):]]
         calls.update(c.calls)
         samples += sum(c.samples[op.known:])
-    if drawing.versions() != before:
+    if drawing.changed():
         raise DataError(f"{op.fn.__qualname__} at client {setting.data.names[client]!r} changed its batch in place, "
                         "and a full batch is the data itself: "
                         "write batch.field.clone(), or inplace=False in the first layer, and load the data again")

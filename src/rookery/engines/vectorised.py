@@ -68,7 +68,7 @@ class Vectorised(LocalEngine):
         super().bind(setting)
         self.plans = _PLANS.setdefault(setting.problem, {})
         self.guards = Guards(setting.problem)
-        self.forms = tuple((name, tuple(field.shape[1:]), field.dtype) for name, field in setting.data.fields.items())
+        self.forms = tuple(setting.data.forms().items())
         for blocked, why in ((setting.problem.random, "its losses use torch's generator (dropout or augmentation)"),
                              (setting.precision is not None, "precision= wraps oracles in autocast")):
             if blocked:
@@ -173,8 +173,10 @@ class Vectorised(LocalEngine):
             return [(np.arange(n), times)]
         sizes = self.setting.data.sizes[flush.cohort] if plan.by_size else np.zeros(n, dtype=np.int64)
         apart = times if n * times.max() > SPARE * times.sum() else np.zeros_like(times)
-        if n < len(self.setting.data.names) and len(np.unique(sizes)) > 1:
-            # the next cohort has other numbers of clients of each size, and would need graphs of its own: they go one by one
+        changing = n < len(self.setting.data.names) and len(np.unique(sizes)) > 1
+        if changing or (plan.by_size and not self.setting.data.in_memory):
+            # the next cohort has other numbers of clients of each size, and would need graphs of its own: they go one by one; and so do
+            # full batches of rows that are not in memory, which might not fit into it together
             return [(np.array([k]), times[k : k + 1]) for k in range(n)]
         kinds, which = np.unique(np.stack([apart, sizes]), axis=1, return_inverse=True)
         members = [np.flatnonzero(which.reshape(-1) == k) for k in range(kinds.shape[1])]

@@ -198,8 +198,10 @@ class Drawing:
         self.setting, self.client, self.times, self.step = setting, client, times, 0
         self.clients = np.asarray([client])
         self.keys = setting.keys(self.clients, phase, call)
-        self.streams: dict[int, np.random.Generator] = {}
+        self.stream = partial(_stream, {})  # knows nothing of the drawing, whose rows are freed as soon as the call has ended
         self.ahead: dict[tuple[int, Request], tuple[int, Draw, dict[str, Tensor]]] = {}
+        self.rows: dict[str, Tensor] = {}  # all of the client's, once a full batch was drawn: rows of a dataset are read once a call
+        self.versions: list[int] = []
 
     def __call__(self, position: int, request: Request | Noise) -> Batch:
         problem, data = self.setting.problem, self.setting.data
@@ -207,8 +209,9 @@ class Drawing:
             return Batch({"noise": request.numbers(self.keys, position, self.step)[0]})
         first, draw, selection = self._selected(position, request)
         if request == Request():
+            rows = self._all_rows()
             try:
-                batch = problem.sampling.whole(data.views(self.client))
+                batch = problem.sampling.whole(rows)
             except DataError as error:
                 raise DataError(f"client {data.names[self.client]!r}: {error}") from None
         else:
@@ -227,16 +230,23 @@ class Drawing:
         known = self.ahead.get((position, request))
         if known is None or self.step >= known[0] + len(known[1].steps):
             steps = np.arange(self.step, min(self.step + self.ahead_of(request), self.times))
-            draw = Draw(self.setting.data, self.clients, self.keys, position, steps, self._stream)
+            draw = Draw(self.setting.data, self.clients, self.keys, position, steps, self.stream)
             known = self.step, draw, {} if request == Request() else self.setting.problem.sampling.select(draw, request)
             self.ahead[position, request] = known
         return known
 
-    def versions(self) -> list[int]:
-        """Torch's change counters of the data: full batches are views of it."""
-        return [field._version for field in self.setting.data.fields.values()]
+    def _all_rows(self) -> dict[str, Tensor]:
+        if not self.rows:
+            self.rows = self.setting.data.views(self.client)
+            self.versions = [field._version for field in self.rows.values()]
+        return dict(self.rows)
 
-    def _stream(self, _: int, key: int) -> np.random.Generator:
-        if key not in self.streams:
-            self.streams[key] = rng.normal_stream(key)
-        return self.streams[key]
+    def changed(self) -> bool:
+        """Whether the client's rows were changed in place since a full batch, which is a view of them, was drawn."""
+        return self.versions != [field._version for field in self.rows.values()]
+
+
+def _stream(streams: dict[int, np.random.Generator], _: int, key: int) -> np.random.Generator:
+    if key not in streams:
+        streams[key] = rng.normal_stream(key)
+    return streams[key]

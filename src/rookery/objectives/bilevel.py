@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..data.columns import Form
 from ..data.sampling import Draw, Request, Sampler, Selection, Stratified
 from ..data.store import Batch, Data
 from ..errors import DataError, ProblemError
@@ -49,8 +50,9 @@ class TrainValSampler(Stratified):
     positives: int = 0  # of a batch; 0: there are full batches only
 
     def select(self, draw: Draw, request: Request) -> Selection:
+        _marked(draw.data.forms())
         for client in draw.clients:
-            _both_kinds(draw.data.views(int(client)), f"client {draw.data.names[client]!r}")
+            _both_kinds(draw.data.column("validation", int(client)), f"client {draw.data.names[client]!r}")
         if request.outer is None:
             return super().select(draw, request)
         if not self.positives:
@@ -66,18 +68,22 @@ class TrainValSampler(Stratified):
         return TrainValBatch(batch, None, int(torch.minimum(kind, batch.validation.shape[-1] - kind).min()))
 
     def whole(self, fields: dict[str, Tensor]) -> Batch:
-        return TrainValBatch(super().whole(fields), None, _both_kinds(fields, "it"))
+        _marked({name: Form(tuple(field.shape[1:]), field.dtype) for name, field in fields.items()})
+        return TrainValBatch(super().whole(fields), None, _both_kinds(fields["validation"], "it"))
 
 
-def _both_kinds(fields: dict[str, Tensor], who: str) -> int:
-    """How many rows there are of the rarer kind."""
-    if "validation" not in fields:
+def _marked(forms: dict[str, Form]) -> None:
+    if "validation" not in forms:
         raise DataError("a bilevel objective tells its rows apart by the field `validation`, 1 for the outer loss and 0 for the inner one; "
-                        f"there are {sorted(fields)}")
-    if fields["validation"].dim() != 1:
-        raise DataError(f"the field `validation` holds one number a row; it has rows of shape {tuple(fields['validation'].shape[1:])}")
-    outside = int((fields["validation"] > 0).sum())
-    inside = len(fields["validation"]) - outside
+                        f"there are {sorted(forms)}")
+    if forms["validation"].shape:
+        raise DataError(f"the field `validation` holds one number a row; it has rows of shape {forms['validation'].shape}")
+
+
+def _both_kinds(validation: Tensor, who: str) -> int:
+    """How many rows there are of the rarer kind."""
+    outside = int((validation > 0).sum())
+    inside = len(validation) - outside
     if not (outside and inside):
         raise DataError(f"{who} has {outside} validation and {inside} training rows, and every client of a bilevel objective needs both: "
                         "mark some of its rows, or leave it out")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -11,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ..algorithms.base import Algorithm
-from ..data.store import Data
 from ..engines.loop import Loop
 from ..errors import RookeryError
 from ..federation.federation import Cohort, Federation
@@ -73,7 +71,7 @@ def _forecast(algorithm: Algorithm[Any], fed: Federation[Problem], start: tuple[
         problem = whole.prepare(start[0])
     chosen = sorted(np.argsort(-fed.weights, kind="stable")[:2].tolist())
     cohort = fed.clients_per_round or fed.population
-    small = _Small(problem, _some(fed.data, chosen), engine=_OneStep(), seed=fed.setting.seed, min_batch=fed.setting.min_batch,
+    small = _Small(problem, fed.data.part(*chosen), engine=_OneStep(), seed=fed.setting.seed, min_batch=fed.setting.min_batch,
                    precision=fed.setting.precision, clients_per_round=1 if cohort < fed.population else None)
 
     def clients(line: Line) -> float:
@@ -101,9 +99,3 @@ def _forecast(algorithm: Algorithm[Any], fed: Federation[Problem], start: tuple[
     each = (round(counts[-1][1] / cohort), round(counts[-1][2] / cohort)) if rounds else (0, 0)
     same = all(count == counts[2] for count in counts[3:])
     return Forecast(exchanges, up, down, each, "about " if several or not same else "at most " if small.random else "")
-
-
-def _some(data: Data, chosen: Sequence[int]) -> Data:
-    parts = [data.views(k) for k in chosen]
-    return Data({name: torch.cat([part[name] for part in parts]) for name in data.fields}, tuple(data.names[k] for k in chosen),
-                data.sizes[list(chosen)])

@@ -120,10 +120,9 @@ def fingerprint(algorithm: Algorithm[Any], fed: Federation[Problem]) -> str:
         program = json.dumps(describe(algorithm), sort_keys=True)
     except FrameError as error:
         raise CheckpointError(str(error)) from None
-    data = [f"{name} {field.dtype} {tuple(field.shape)} {float(field.double().sum())!r}" for name, field in fed.data.fields.items()]
     problem = [type(fed.problem).__name__, repr(fed.problem.sampling), str(fed.setting.precision)]
     parts = [program, str(fed.setting.seed), str(fed.clients_per_round), fed.cohorts, *fed.data.names, str(fed.data.sizes.tolist()),
-             str(fed.weights.tolist()), *data, *problem]
+             str(fed.weights.tolist()), *fed.data.fingerprint(), *problem]
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 
