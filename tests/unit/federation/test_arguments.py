@@ -10,7 +10,9 @@ import pytest
 import torch
 from verbs import ENGINES, LEVEL, NAMES, engines, federation, ones, outcome, work
 
+from rookery import Federation
 from rookery.errors import PlacementError
+from rookery.problems import testproblems as known
 
 
 @engines
@@ -60,3 +62,10 @@ def test_numbers_mean_the_same_on_every_engine(value: Any, dtype: torch.dtype) -
 def test_a_row_of_numbers_is_an_argument(engine: str, value: Any) -> None:
     fed = federation(engine)
     assert fed.mean(fed.map(work.second, fed.broadcast(ones()), value)).tolist() == [3.0, 3.0]
+
+
+def test_values_inside_a_tuple_are_refused() -> None:
+    k = known.minimization()
+    fed = Federation(k.problem, k.data)
+    with pytest.raises(PlacementError, match="one by one"):
+        fed.map(work.add, fed.broadcast(k.x0), (fed.broadcast(k.x0),))

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import pytest
+from rounds import rounds
+from torch import Tensor
 from verbs import CALLS, engines, federation, ones, work
 
+from rookery import SCAFFOLD, Federation, Minimization
+from rookery.errors import AlgorithmError
 from rookery.federation.ledger import Ledger
+from rookery.problems import testproblems as known
 
 
 @pytest.mark.parametrize("engine", ["loop", "wire"])
@@ -67,3 +73,26 @@ def test_unread_work_at_past_cohorts_does_not_pile_up() -> None:
         fed.mean(fed.broadcast(ones()))
     assert len(fed.pending.queue) <= 1
     assert len(fed.pending.values) <= 2
+
+
+def test_an_interrupt_and_a_cohort_without_weight_leave_the_state_usable() -> None:
+    k = known.minimization()
+    armed = [False]
+
+    def f(x: Tensor, b: Any) -> Tensor:
+        if armed[0]:
+            raise KeyboardInterrupt
+        return (b.a @ x - b.b).square().mean()
+
+    fed = Federation(Minimization(f), k.data, engine="loop")
+    algorithm = SCAFFOLD(0.05)
+    state = rounds(algorithm, fed, algorithm.init(fed, k.x0), 2)
+    armed[0] = True
+    with pytest.raises(KeyboardInterrupt):
+        algorithm.round(fed, state)
+    armed[0] = False
+    rounds(algorithm, fed, state, 2)
+    light = Federation(k.problem, k.data, weights=[1, 0, 0, 1], clients_per_round=1)
+    rounds(algorithm, light, algorithm.init(light, k.x0), 5)
+    with pytest.raises(AlgorithmError, match="positive weight"):
+        light.cohort(3)

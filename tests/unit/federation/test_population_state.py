@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from verbs import ENGINES, LEVEL, NAMES, engines, federation, ones, outcome, work
 
-from rookery import SCAFFOLD
+from rookery import SCAFFOLD, Federation
 from rookery.errors import PlacementError
+from rookery.problems import testproblems as known
 
 
 @engines
@@ -157,3 +159,14 @@ def test_cohorts_that_stay_unread_do_not_disturb_each_other(engine: str) -> None
     second = T.map(work.add, T.map(work.level, T.broadcast(ones())), 1.0)
     assert T.sum(second).tolist() == [sum(LEVEL[NAMES.index(n)] + 1 for n in T.names)] * 2
     assert S.sum(first).tolist() == [sum(LEVEL[NAMES.index(n)] for n in S.names)] * 2
+
+
+@engines
+def test_one_value_in_two_pools(engine: str) -> None:
+    k = known.minimization()
+    fed = Federation(k.problem, k.data, engine=engine)
+    V = fed.map(work.add, fed.broadcast(torch.zeros(3)), np.arange(4.0))
+    a = fed.put(None, fed, V)
+    b = fed.put(None, fed, V)
+    zero = fed.broadcast(torch.zeros(3))
+    assert fed.sum(fed.take(a, zero), fed.take(b, zero))[1].tolist() == [6.0, 6.0, 6.0]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from rounds import rounds
+from torch import Tensor
 from verbs import ENGINES, engines, federation, ones, outcome, work
 
-from rookery import Placed
+from rookery import Data, FedAvg, Federation, Minimization, Placed, Program
 from rookery.errors import UploadError
+from rookery.problems import testproblems as known
 
 
 @engines
@@ -101,3 +107,23 @@ def test_after_a_refused_upload_another_value_of_that_exchange_is_there_or_refus
     with pytest.raises(UploadError):
         fed.mean(bad)
     assert outcome(lambda: fed.mean(good)) in ("PlacementError", [("torch.float64", [2.0, 2.0])])
+
+
+@pytest.mark.parametrize("engine", ["loop", "vectorised"])
+def test_the_mean_of_equal_float32_values_is_that_value(engine: str) -> None:
+    data = Data({"a": torch.zeros(2000)}, tuple(f"c{i}" for i in range(2000)), torch.ones(2000, dtype=torch.int64).numpy())
+    fed = Federation(Minimization(lambda x, b: 0 * x.sum() * b.a.sum()), data, engine=engine)
+    x = rounds(FedAvg(0.1), fed, FedAvg(0.1).init(fed, torch.full((2,), 1.1)), 5).x
+    assert (x - 1.1).abs().max() < 3e-7
+
+
+@dataclass(frozen=True)
+class Whole(Program):
+    def long(self, c: Any, x: Tensor) -> Tensor:
+        return x.long()
+
+
+def test_counts_are_summed_without_overflow() -> None:
+    k = known.minimization()
+    fed = Federation(k.problem, k.data)
+    assert fed.sum(fed.map(Whole().long, fed.broadcast(torch.full((2,), 2.0**62)))).dtype == torch.int64
