@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from common import by_class, guessing, run_to_end, timed
 
 from rookery import MBSGD, Data, FastDRO, FedAvg, FedDRO, Federation, Model, PDSGDWeights
 from rookery.data import Table, dirichlet, hold_out, iid, load, step
@@ -17,7 +18,6 @@ from rookery.errors import NonFinite
 from rookery.models import mlp, resnet20, to_group_norm
 from rookery.objectives import balanced_cross_entropy, cross_entropy, cross_entropy_losses, fast_dro, group_dro, group_weights, kl_dro
 from rookery.studies.trials import Result, Trial
-from rookery.training.loop import run
 from rookery.training.schedules import Drop
 
 Row = dict[str, float]
@@ -67,15 +67,15 @@ def method(trial: Trial, net: Model) -> tuple[Any, Any]:
 
 def accuracies(net: Model, x: torch.Tensor, rows: Any) -> dict[str, float]:
     """Of all rows; mean over the classes, over the rare ones, over the others; of the worst class."""
-    hit = (net.predict(x, rows["inputs"], 500).argmax(1) == rows["labels"]).numpy()
-    labels = rows["labels"].numpy()
-    of = {c: float(hit[labels == c].mean()) for c in range(CLASSES) if (labels == c).any()}  # a small held-out part may lack a class
-    return {"accuracy": float(hit.mean()), "balanced": fmean(of.values()), "rare": fmean(of[c] for c in of if c in RARE),
-            "common": fmean(of[c] for c in of if c not in RARE), "worst class": min(of.values())}
+    guesses = net.predict(x, rows["inputs"], 500).argmax(1)
+    of = by_class(guesses, rows["labels"])
+    return {"accuracy": float((guesses == rows["labels"]).double().mean()), "balanced": fmean(of.values()),
+            "rare": fmean(of[c] for c in of if c in RARE), "common": fmean(of[c] for c in of if c not in RARE),
+            "worst class": min(of.values())}
 
 
+@timed
 def work(trial: Trial) -> Result:
-    begun = time.process_time()
     name, seed = trial["data"], trial["seed"]
     train, test = tables(name)
     if trial["alpha"] is None:
@@ -99,23 +99,21 @@ def work(trial: Trial) -> Result:
 
     if trial["steps"]:
         rounds = trial["steps"] // trial["local_steps"]
-        done = run(algorithm, fed, algorithm.init(fed, x), rounds, measure, max(1, rounds // POINTS))
+        done = run_to_end(algorithm, fed, algorithm.init(fed, x), rounds, measure, max(1, rounds // POINTS), may_diverge=True)
         last, curve, diverged = done.history[-1], done.history, done.reason == "diverged"
     else:
-        last, curve, diverged = timed(algorithm, fed, x, trial["minutes"], measure)
-    # a run that broke off counts with the accuracy of guessing
+        last, curve, diverged = in_minutes(algorithm, fed, x, trial["minutes"], measure)
     if diverged:
-        chance = {key: 0.0 if "worst" in key else 1 / CLASSES for key in last if key.startswith(("train", "validation", "test"))}
-        last = {**last, **chance}
+        last = guessing(last, CLASSES, ("train", "validation", "test"))
     short = ("round", "bytes", "samples", "train accuracy", "test accuracy", "test rare", "test worst class")
-    return {**last, "diverged": float(diverged), "curve": [{key: row[key] for key in short} for row in curve],
-            "seconds": time.process_time() - begun}
+    return {**last, "diverged": float(diverged), "curve": [{key: row[key] for key in short} for row in curve]}
 
 
-def timed(algorithm: Any, fed: Federation, x: torch.Tensor, minutes: float, measure: Any) -> tuple[Row, list[Row], bool]:
+def in_minutes(algorithm: Any, fed: Federation, x: torch.Tensor, minutes: float, measure: Any) -> tuple[Row, list[Row], bool]:
     """Rounds until the process has worked for so many minutes, the last quarter of them with a tenth of the step size.
 
-    The clock of the wall would count what others do on the machine.
+    The clock of the wall would count what others do on the machine. `training.run` measures its minutes on that clock and has one step size
+    throughout, or a schedule over rounds, whose number is not known here: hence a loop of its own.
     """
     state, rounds, spent, curve, diverged = algorithm.init(fed, x), 0, 0.0, list[Row](), False
     slower = replace(algorithm, lr=algorithm.lr / 10)

@@ -9,16 +9,19 @@ Khanduri et al., "FedDRO: Federated compositional optimization for distributiona
 
 from __future__ import annotations
 
+import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from classes import CHOICES, tables, work
 
-from rookery.errors import DataError
-from rookery.studies.statistics import best, groups, rows, spread
-from rookery.studies.trials import Trial, announce, arguments, record, study
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from classes import CHOICES, tables, work
+from common import Experiment, arguments, available, band, diverged, figure, over_local_steps, percent, rows_of
+
+from rookery.studies.statistics import best, groups
+from rookery.studies.trials import Results, Trial
 
 HERE = Path(__file__).resolve().parent
 LRS, WIDER = (0.001, 0.01, 0.05, 0.1), 0.3  # the paper's, and one more, as its largest is the best for most methods
@@ -32,17 +35,15 @@ def settings(data: str, method: str, steps: int, local_steps: int = 1, alpha: fl
     return {"data": data, "method": method, "steps": steps, "local_steps": local_steps, "alpha": alpha}
 
 
-class Study:
-    """Where trials are kept, and how they are chosen."""
+class Study(Experiment):
+    """How trials are chosen."""
 
-    def __init__(self, store: Path, jobs: int, small: bool) -> None:
-        self.store, self.jobs, self.all = store, jobs, dict[str, float]()
+    def __init__(self, args: Namespace, small: bool) -> None:
+        super().__init__(HERE, args, small)
         self.lrs, self.seeds, self.choices = ((0.05,), (TUNING,), 1) if small else ((*LRS, WIDER), (0, 1, 2), 2)
 
     def __call__(self, todo: list[Trial]) -> Results:
-        done = study(work, todo, self.store, self.jobs, announce)
-        self.all.update({str(t): r["seconds"] for t, r in done})
-        return done
+        return self.study(work, todo)
 
     def grid(self, some: list[Trial]) -> Results:
         return self([{**s, "choice": choice, "lr": lr, "seed": TUNING} for s in some for choice in CHOICES[s["method"]][: self.choices]
@@ -82,54 +83,34 @@ def report(compared: dict[str, Results]) -> str:
         lines += [f"\n{name}, %", "| method | λ or dual lr | lr | I | MB | rows | train | test | common | rare | worst class |",
                   "|---|---|---|---|---|---|---|---|---|---|---|"]
         for (method, choice, lr, i), found in groups(done, "method", "choice", "lr", "local_steps").items():
-            cells = [spread([100 * r[m] for r in found]) for m in SHOWN]
-            text = " | ".join(f"{c.mean:.1f} ± {c.std:.1f}" if c.seeds > 1 else f"{c.mean:.1f}" for c in cells)
-            broken = f" ({sum(r['diverged'] for r in found):.0f} diverged)" if any(r["diverged"] for r in found) else ""
-            lines.append(f"| {method}{broken} | {'–' if choice is None else choice} | {lr:g} | {i} | {found[0]['bytes'] / 1e6:.0f} "
-                         f"| {found[0]['samples']} | {text} |")
+            text = " | ".join(percent([r[m] for r in found]) for m in SHOWN)
+            lines.append(f"| {method}{diverged(found)} | {'–' if choice is None else choice} | {lr:g} | {i} "
+                         f"| {found[0]['bytes'] / 1e6:.0f} | {found[0]['samples']} | {text} |")
     return "\n".join(lines)
 
 
 def plot(compared: dict[str, Results], where: Path) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
     metrics = ("train accuracy", "test accuracy", "test rare", "test worst class")
     for name, across, file in (("as published", "round", "published"), ("fairly tuned", "round", "fair"),
                                ("local steps, equal samples", "bytes", "local-steps"),
                                ("local steps, equal rounds", "round", "equal-rounds"),
                                *((name, "round", "cifar") for name in compared if name.startswith("CIFAR"))):
-        figure, axes = plt.subplots(1, 4, figsize=(17, 3.9))
-        for ax, metric in zip(axes, metrics, strict=True):
-            for number, ((method, i), found) in enumerate(groups(compared[name], "method", "local_steps").items()):
-                whole = [r for r in found if not r["diverged"]]
-                if whole:
-                    y = 100 * np.array([[point[metric] for point in r["curve"]] for r in whole])
-                    x = [point[across] for point in whole[0]["curve"]]
-                    label = f"I = {i}" if name.startswith("local") else method
-                    ax.plot(x, y.mean(0), color=f"C{number}", label=label, linewidth=1.3)
-                    ax.fill_between(x, y.min(0), y.max(0), color=f"C{number}", alpha=0.12, linewidth=0)
-            ax.set(xlabel="bytes, all clients" if across == "bytes" else "rounds", ylabel=f"{metric}, %")
-            if across == "bytes":
-                ax.set_xscale("log")
-            ax.grid(alpha=0.3)
-        axes[0].legend(fontsize=8)
-        figure.tight_layout()
-        figure.savefig(where / f"{file}.png", dpi=100)
-    figure, axes = plt.subplots(1, 3, figsize=(13, 3.9))
-    for ax, metric in zip(axes, metrics[:3], strict=True):
-        for name in [name for name in compared if name.startswith("local")]:
-            found = [(i, spread([100 * r[metric] for r in part])) for (i,), part in groups(compared[name], "local_steps").items()]
-            ax.errorbar([i for i, _ in found], [v.mean for _, v in found], [v.std for _, v in found], marker="o", markersize=4,
-                        label=name.removeprefix("local steps, "))
-        ax.set_xscale("log", base=2)
-        ax.set(xlabel="local steps I", ylabel=f"{metric}, %")
-        ax.grid(alpha=0.3)
-    axes[0].legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(where / "over-local-steps.png", dpi=100)
+        with figure(where / f"{file}.png", len(metrics)) as axes:
+            for ax, metric in zip(axes, metrics, strict=True):
+                for number, ((method, i), found) in enumerate(groups(compared[name], "method", "local_steps").items()):
+                    whole = [r["curve"] for r in found if not r["diverged"]]
+                    if whole:
+                        y = 100 * np.array([[point[metric] for point in curve] for curve in whole])
+                        band(ax, [point[across] for point in whole[0]], y, number, f"I = {i}" if name.startswith("local") else method)
+                ax.set(xlabel="bytes, all clients" if across == "bytes" else "rounds", ylabel=f"{metric}, %")
+                if across == "bytes":
+                    ax.set_xscale("log")
+            axes[0].legend()
+    with figure(where / "over-local-steps.png", 3) as axes:
+        for ax, metric in zip(axes, metrics[:3], strict=True):
+            for number, name in enumerate(name for name in compared if name.startswith("local")):
+                over_local_steps(ax, compared[name], metric, number, name.removeprefix("local steps, "))
+        axes[0].legend()
 
 
 def main() -> None:
@@ -137,26 +118,15 @@ def main() -> None:
     parser.add_argument("--cifar", action="store_true", help="CIFAR-10 with ResNet-20 as well")
     parser.add_argument("--minutes", type=float, default=8.0, help="of CPU for each method on CIFAR-10")
     args = parser.parse_args()
-    data = "digits"
-    if not args.quick:
-        try:
-            tables("fashion-mnist")
-            data = "fashion-mnist"
-        except DataError as error:
-            print(f"no Fashion-MNIST, and small digits in its place: {error}")
+    data = "digits" if args.quick else available("fashion-mnist", "digits", tables)
     small = data == "digits"
-    where = args.out if small else HERE
-    s = Study(args.out / ("quick.jsonl" if small else "trials.jsonl"), args.jobs, small)
+    s = Study(args, small)
     compared = fashion(data, s, *((8, (1,), 4) if small else (600, LOCAL, 48)))
     if args.cifar and not small:
-        s.store = args.out / "cifar.jsonl"
         compared[f"CIFAR-10, ResNet-20, {args.minutes:g} minutes each"] = s(photographs(compared["fairly tuned"], args.minutes))
     print(report(compared))
-    plot(compared, where)
-    table: list[dict[str, Any]] = [row | {"setting": {"table": name, **row["setting"]}} for name, done in compared.items()
-                                   for row in rows(done, METRICS, setting=("data", "choice", "lr", "local_steps", "steps", "alpha"))]
-    record(where / "expected.json", table, sum(s.all.values()) / 60 / args.jobs,
-           None if small else f"python experiments/dro-imbalanced/run.py{' --cifar' * args.cifar}")
+    plot(compared, s.where)
+    s.record(rows_of(compared, METRICS, ("data", "choice", "lr", "local_steps", "steps", "alpha")), " --cifar" * args.cifar)
 
 
 if __name__ == "__main__":

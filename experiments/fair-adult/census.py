@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
+from common import run_to_end, timed
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -16,7 +16,6 @@ from rookery.data import Table, hold_out, iid, load
 from rookery.models import logistic
 from rookery.objectives import fair, fairness_gap, group_rates
 from rookery.studies.trials import Result, Trial
-from rookery.training.loop import run
 from rookery.training.schedules import Drop
 
 CLIENTS, HELD, POINTS = 8, 0.2, 16
@@ -84,8 +83,8 @@ def algorithm(trial: Trial, rounds: int) -> Any:
             return FedAvg(lr, steps, batch)
 
 
+@timed
 def work(trial: Trial) -> Result:
-    begun = time.process_time()
     train, test = tables(trial["data"])
     field, groups = trial["protected"], len(train.names[trial["protected"]])
     data, held = hold_out(Data.by_site(train.fields, iid(len(train), CLIENTS, trial["seed"])), HELD, trial["seed"])
@@ -119,8 +118,8 @@ def work(trial: Trial) -> Result:
 
     rounds = trial["steps"] // trial["local_steps"]
     method = algorithm(trial, rounds)
-    done = run(method, fed, method.init(fed, x), rounds, measure, max(1, rounds // POINTS))
+    done = run_to_end(method, fed, method.init(fed, x), rounds, measure, max(1, rounds // POINTS), may_diverge=True)
     last = done.history[-1] if done.reason == "rounds" else {}
     curve = [{name: row[name] for name in ("exchanges", "bytes", "samples", "train accuracy", "train gap", "test accuracy", "test gap")}
              | {"models": row["round"] * (trial["local_steps"] if trial["method"].startswith("GCIVR") else 1)} for row in done.history]
-    return {**last, "models": curve[-1]["models"], "curve": curve, "seconds": time.process_time() - begun}
+    return {**last, "models": curve[-1]["models"], "curve": curve}

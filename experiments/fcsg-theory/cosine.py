@@ -17,35 +17,27 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
+import theory
 import torch
 from torch import Tensor
 
 from rookery import Batch, Conditional, Data
-from rookery.data import Normal
-from rookery.data.sampling import Draw, Request, Selection
+from rookery.data.sampling import Selection
 
 STAR = (0.3, 0.4)  # x*; runs start at 0
 TAU = 1.0
-APART, UNLIKE = 0.5, 0.5  # clients that differ have x* ± APART along the second axis, and ρ = 1 ± UNLIKE
+APART, UNEVEN = 0.5, 0.5  # clients that differ have x* ± APART along the second axis, and ρ = 1 ± UNEVEN
 
 
 @dataclass(frozen=True)
-class Sides(Normal):
+class Sides(theory.Sides):
     """Draws a, b, η and ζ. Clients of even and of odd number are alike, or lie on the two sides of x*."""
 
     sigma: float = 1.0
-    differ: bool = False
-
-    def select(self, draw: Draw, request: Request) -> Selection:
-        chosen = super().select(draw, request)
-        side = np.where(draw.clients % 2 == 0, 1.0, -1.0) if self.differ else np.zeros(len(draw.clients))
-        chosen["side"] = torch.from_numpy(side).to(self.dtype)[:, None, None].expand(-1, len(draw.steps), request.outer)
-        return chosen
 
     def fetch(self, data: Data, selection: Selection) -> Batch:
         xi, noise, side = selection["xi"], selection["eta"], selection["side"][..., None, None]
-        a = (1 + UNLIKE * side) * xi[..., :-1]
+        a = (1 + UNEVEN * side) * xi[..., :-1]
         star = torch.tensor(STAR, dtype=self.dtype) + side * torch.tensor((0.0, APART), dtype=self.dtype)
         b = (a * star).sum(-1) + TAU * xi[..., -1]
         return Batch({"b": b}, None, Batch({"eta": a[..., None, :, :] + self.sigma * noise[..., :-1], "zeta": self.sigma * noise[..., -1]}))
@@ -83,7 +75,7 @@ def exact(x: Tensor, kink: float = 0.0, differ: bool = False, s: float = 0.0) ->
     X = x.reshape(-1, len(STAR)).double()
     total = torch.zeros_like(X)
     for side in (1.0, -1.0) if differ else (0.0,):
-        rho2 = (1 + UNLIKE * side) ** 2
+        rho2 = (1 + UNEVEN * side) ** 2
         off = X - torch.tensor((STAR[0], STAR[1] + APART * side), dtype=torch.float64)
         weight = torch.exp(-(TAU**2 + rho2 * off.square().sum(-1) + s * X.square().sum(-1)) / 2)
         total += (rho2 * off + s * X) * weight[:, None] / (2 if differ else 1)

@@ -8,17 +8,19 @@ A run that is lost (see `cosine`) has reached nothing.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
+from common import timed
 from cosine import STAR, exact, lost, problem
-from speedup import METHODS, slope
+from speedup import METHODS
+from theory import followed, slope
 
 from rookery import Data, Federation
-from rookery.studies.trials import Result, Trial
+from rookery.studies.trials import Result, Results, Trial
 
 REPLICAS, CLIENTS, LOCAL_STEPS, LONGEST = 24, 4, 16, 4096
 LRS = (0.125, 0.0625, 0.03125, 0.015625)
@@ -45,27 +47,27 @@ def horizon(trial: Trial) -> int:
     return LOCAL_STEPS * math.ceil(min(max(length, 8 / lr), max(LONGEST, 128 / lr)) / LOCAL_STEPS)
 
 
+@timed
 def work(trial: Trial) -> Result:
     """One run, all replicas: each one's running mean of ‖∇F‖² at some iterations, and the samples drawn until then."""
-    begun = time.perf_counter()
     kink = KINDS[trial["kind"]][0]
     chosen = setting(trial)
     algorithm: Any = METHODS[trial["method"]](local_steps=LOCAL_STEPS, outer=1, inner=trial["inner"], **chosen)
     fed = Federation(problem(REPLICAS, kink=kink), Data.streams([f"client-{k}" for k in range(CLIENTS)]), seed=trial["seed"])
     state, rounds = algorithm.init(fed, torch.zeros(REPLICAS * len(STAR))), trial["steps"] // LOCAL_STEPS
     shown = set(np.unique(np.geomspace(1, rounds, 60).round().astype(int)).tolist())
+    halves = followed(algorithm, fed, state, rounds, lambda x: 0.5 * exact(x, kink).square().sum(-1), lost)
+    if halves is None:
+        return {"samples": [], "means": [], "steps": []}
     total, steps, means = torch.zeros(REPLICAS, dtype=torch.float64), [], []
-    for t in range(1, rounds + 1):
-        total += 0.5 * exact(state.x, kink).square().sum(-1)  # the trapezoidal rule: a round is long where lr is large
-        state = algorithm.round(fed, state)
-        if lost(state.x):
-            return {"samples": [], "means": [], "steps": [], "seconds": time.perf_counter() - begun}
-        total += 0.5 * exact(state.x, kink).square().sum(-1)
+    for t, (before, after) in enumerate(pairwise(halves), 1):
+        total += before  # the trapezoidal rule: a round is long where lr is large
+        total += after
         if t in shown:
             steps.append(t * LOCAL_STEPS)
             means.append((total / t).tolist())
     samples = [CLIENTS * trial["inner"] * (t + chosen.get("first", 1) - 1) for t in steps]
-    return {"samples": samples, "means": means, "steps": steps, "seconds": time.perf_counter() - begun}
+    return {"samples": samples, "means": means, "steps": steps}
 
 
 def todo() -> list[Trial]:

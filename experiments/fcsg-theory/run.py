@@ -1,6 +1,6 @@
 """The theorems of FCSG, FCSG-M and Acc-FCSG-M as measurements: linear speed-up in the clients, and the order of the samples in ε.
 
-    python experiments/fcsg-theory/run.py            both, the plots, expected.json
+    python experiments/fcsg-theory/run.py            both, the plots, results.json
     python experiments/fcsg-theory/run.py --quick    a small version of the speed-up, written to --out only
 
 Wu et al., "Federated conditional stochastic optimization", NeurIPS 2023, Theorems 4.1, 4.4 and 4.7.
@@ -8,25 +8,24 @@ Wu et al., "Federated conditional stochastic optimization", NeurIPS 2023, Theore
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import rate
 import speedup
+from common import Experiment, Row, arguments, figure, row
 
-from rookery.studies.trials import announce, arguments, record, study
+from rookery.studies.trials import Results
 
 HERE = Path(__file__).resolve().parent
 THEORY = {"FCSG": (-0.5, -6), "FCSG-M": (-0.5, -6), "Acc-FCSG-M": (-2 / 3, -5)}  # of ‖∇F‖² over K·T, and of samples over ε
 
 
-def row(method: str, setting: dict[str, Any], metric: str, mean: float | None, std: float | None, seeds: int,
-        paper: float | None = None) -> dict[str, Any]:
-    return {"method": method, "setting": setting, "metric": metric, "mean": mean, "std": std, "seeds": seeds, "paper": paper}
-
-
-def of_speedup(done: Results) -> tuple[list[dict[str, Any]], list[str]]:
+def of_speedup(done: Results) -> tuple[list[Row], list[str]]:
     rows, lines = [], ["\niterations at a client until the mean of ‖∇F‖² is at a level",
                        "| regime | level | method | K: iterations | slope over K | slope of ‖∇F‖² over K·T | theory |",
                        "|---|---|---|---|---|---|---|"]
@@ -48,7 +47,7 @@ def of_speedup(done: Results) -> tuple[list[dict[str, Any]], list[str]]:
     return rows, lines
 
 
-def of_rate(table: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+def of_rate(table: list[dict[str, Any]]) -> tuple[list[Row], list[str]]:
     rows, lines = [], ["\nexponents in ε, every setting tuned for every ε",
                        "| outer function | method | samples | theory | iterations | m | samples at each ε² (lr, factor of β, m) |",
                        "|---|---|---|---|---|---|---|"]
@@ -68,58 +67,48 @@ def of_rate(table: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str
 
 
 def plot(done: Results, table: list[dict[str, Any]], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13.5, 4.2))
-    for number, method in enumerate(speedup.METHODS):
-        for regime, style in (("noise", "o-"), ("differ", "s:"), ("drift", "x--")):
-            steps = speedup.fitted(speedup.table(done, regime, method), speedup.REGIMES[regime]["level"], 2)["steps"]
-            if steps:
-                left.loglog(list(steps), list(steps.values()), style, color=f"C{number}", label=f"{method}, {regime}")
-        for regime, style in (("noise", "o"), ("bias", "^")):
-            found = speedup.table(done, regime, method)
-            pairs = sorted((k * t, float(v.mean())) for k, (s, values) in found.items() for t, v in zip(s, values, strict=True))
-            middle.loglog(*zip(*pairs, strict=True), style, color=f"C{number}", markersize=4, label=f"{method}, {regime}")
-        for entry in table:
-            if entry["method"] == method:
-                samples, style = entry["samples"], "o-" if entry["kind"] == "smooth" else "s:"
-                right.loglog(samples["epsilon"], samples["at"], style, color=f"C{number}",
-                             label=f"{method}, {entry['kind']}: {samples['slope']:.1f}")
-    clients = np.array(speedup.CLIENTS)
-    left.loglog(clients, 6000 / clients, color="grey", linewidth=0.8, label="slope −1")
-    left.set(xlabel="clients K", ylabel="iterations at a client", title="until the mean of ‖∇F‖² is at the level")
-    middle.set(xlabel="K·T", ylabel="mean of ‖∇F‖² over the run", title="noise, and bias (m = 1)")
-    right.set(xlabel="ε", ylabel="samples", title="samples until the mean of ‖∇F‖² is ε², tuned")
-    left.set_ylim(bottom=4)
-    for ax, place in ((left, "lower left"), (middle, "center right"), (right, "upper right")):
-        ax.grid(alpha=0.3, which="both")
-        if ax.has_data():
-            ax.legend(fontsize=7, loc=place)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    with figure(path, 3) as (left, middle, right):
+        for number, method in enumerate(speedup.METHODS):
+            for regime, style in (("noise", "o-"), ("differ", "s:"), ("drift", "x--")):
+                steps = speedup.fitted(speedup.table(done, regime, method), speedup.REGIMES[regime]["level"], 2)["steps"]
+                if steps:
+                    left.loglog(list(steps), list(steps.values()), style, color=f"C{number}", label=f"{method}, {regime}")
+            for regime, style in (("noise", "o"), ("bias", "^")):
+                found = speedup.table(done, regime, method)
+                pairs = sorted((k * t, float(v.mean())) for k, (s, values) in found.items() for t, v in zip(s, values, strict=True))
+                middle.loglog(*zip(*pairs, strict=True), style, color=f"C{number}", label=f"{method}, {regime}")
+            for entry in table:
+                if entry["method"] == method:
+                    samples, style = entry["samples"], "o-" if entry["kind"] == "smooth" else "s:"
+                    right.loglog(samples["epsilon"], samples["at"], style, color=f"C{number}",
+                                 label=f"{method}, {entry['kind']}: {samples['slope']:.1f}")
+        clients = np.array(speedup.CLIENTS)
+        left.loglog(clients, 6000 / clients, color="grey", linewidth=0.8, label="slope −1")
+        left.set(xlabel="clients K", ylabel="iterations at a client", title="until the mean of ‖∇F‖² is at the level")
+        middle.set(xlabel="K·T", ylabel="mean of ‖∇F‖² over the run", title="noise, and bias (m = 1)")
+        right.set(xlabel="ε", ylabel="samples", title="samples until the mean of ‖∇F‖² is ε², tuned")
+        left.set_ylim(bottom=4)
+        for ax, place in ((left, "lower left"), (middle, "center right"), (right, "upper right")):
+            if ax.has_data():
+                ax.legend(fontsize=7, loc=place)
 
 
 def main() -> None:
     args = arguments(__doc__, "fcsg-theory", "few numbers of clients, and no rate order; everything goes to --out").parse_args()
-    todo = speedup.todo((2, 8, 32), (4096, 8192)) if args.quick else speedup.todo()
-    done = study(speedup.work, todo, args.out / "speedup.jsonl", args.jobs, announce)
+    experiment = Experiment(HERE, args, args.quick)
+    done = experiment.study(speedup.work, speedup.todo((2, 8, 32), (4096, 8192)) if args.quick else speedup.todo())
     rows, lines = of_speedup(done)
-    results, table = [r for _, r in done], []
     print("\n".join(lines), flush=True)
+    table: list[dict[str, Any]] = []
     if not args.quick:
-        tuning = study(rate.work, rate.todo(), args.out / "rate.jsonl", args.jobs, announce)
-        chosen = rate.tuned(tuning)
-        again = study(rate.work, list({str(t): t for _, t in chosen}.values()), args.out / "rate.jsonl", args.jobs, announce)
+        chosen = rate.tuned(experiment.study(rate.work, rate.todo()))
+        again = experiment.study(rate.work, list({str(t): t for _, t in chosen}.values()))
         table = rate.exponents(chosen, {str(t): r for t, r in again})
         more, lines = of_rate(table)
         print("\n".join(lines))
-        rows, results = rows + more, [*results, *(r for _, r in [*tuning, *again])]
-    where = args.out if args.quick else HERE
-    plot(done, table, where / "theory.png")
-    record(where / "expected.json", rows, sum(r["seconds"] for r in results) / 60 / args.jobs)
+        rows += more
+    plot(done, table, experiment.where / "theory.png")
+    experiment.record(rows)
 
 
 if __name__ == "__main__":

@@ -14,16 +14,17 @@ Acc-FCSG-M, so that the iterations T to a level fall as 1/K.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from common import timed
 from cosine import STAR, exact, lost, problem
+from theory import followed, mean_where_rounds_begin, reached, slope
 
 from rookery import FCSG, FCSGM, AccFCSGM, Data, Federation
-from rookery.studies.trials import Result, Trial, trials
+from rookery.studies.trials import Result, Results, Trial, trials
 
 REPLICAS = 32
 METHODS: dict[str, type[FCSG] | type[FCSGM]] = {"FCSG": FCSG, "FCSG-M": FCSGM, "Acc-FCSG-M": AccFCSGM}
@@ -46,9 +47,9 @@ def rule(method: str, T: float, K: int) -> dict[str, Any]:
     return {"lr": lr, "local_steps": max(1, round((T / K**3) ** 0.25)), **more}
 
 
+@timed
 def work(trial: Trial) -> Result:
     """One run of T iterations, all replicas: each one's mean of ‖∇F‖² over the points at which rounds begin; None where one is lost."""
-    begun = time.perf_counter()
     method, regime = trial["method"], REGIMES[trial["regime"]]
     setting = rule(method, trial["length"] / trial["clients"], trial["clients"])
     setting["local_steps"] = regime.get("local_steps", setting["local_steps"])
@@ -58,14 +59,8 @@ def work(trial: Trial) -> Result:
                      seed=trial["seed"])
     state = algorithm.init(fed, torch.zeros(REPLICAS * len(STAR)))
     rounds = max(1, round(trial["length"] / trial["clients"] / algorithm.local_steps))
-    total = torch.zeros(REPLICAS, dtype=torch.float64)
-    for _ in range(rounds):
-        total += exact(state.x, differ=differ).square().sum(-1)
-        state = algorithm.round(fed, state)
-        if lost(state.x):
-            break
-    values = None if lost(state.x) else (total / rounds).tolist()
-    return {"steps": rounds * algorithm.local_steps, "values": values, "seconds": time.perf_counter() - begun}
+    values = followed(algorithm, fed, state, rounds, lambda x: exact(x, differ=differ).square().sum(-1), lost)
+    return {"steps": rounds * algorithm.local_steps, "values": None if values is None else mean_where_rounds_begin(values)}
 
 
 def todo(clients: Sequence[int] = CLIENTS, lengths: Sequence[int] = (4096, 8192, 16384), seed: int = 0) -> list[Trial]:
@@ -87,20 +82,6 @@ def table(done: Results, regime: str, method: str) -> dict[int, tuple[np.ndarray
         if part:
             found[clients] = np.array([s for s, _ in part]), np.array([v for _, v in part])
     return found
-
-
-def reached(steps: np.ndarray, means: np.ndarray, level: float) -> float:
-    """The iterations at which log mean, a line between measured lengths, crosses the level; nan if it does not do so in between."""
-    below = np.flatnonzero(means <= level)
-    if not len(below) or below[0] == 0:
-        return math.nan
-    i = below[0]
-    return float(np.exp(np.interp(-np.log(level), -np.log(means[i - 1 : i + 1]), np.log(steps[i - 1 : i + 1]))))
-
-
-def slope(x: Sequence[float], y: Sequence[float]) -> float:
-    """Of log y over log x."""
-    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
 def fitted(found: dict[int, tuple[np.ndarray, np.ndarray]], level: float, resamples: int = 400) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """FedDRO's theorem as measurements: linear speed-up in the clients, and what is sent until a stationarity is reached.
 
-    python experiments/feddro-theory/run.py            both, the plot, expected.json
+    python experiments/feddro-theory/run.py            both, the plot, results.json
     python experiments/feddro-theory/run.py --quick    a small version, written to --out only
 
 Khanduri et al., "FedDRO: Federated compositional optimization for distributionally robust learning", Theorem 5.1, Corollaries 5.2 and 5.3:
@@ -11,14 +11,19 @@ a client sends O(ε^−3/2) times x and O(K⁻¹ε⁻²) times y, of d and d_g n
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sided import REPLICAS, work
 
-from rookery.studies.trials import Trial, announce, arguments, record, study, trials
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from common import Experiment, Row, arguments, figure, row
+from sided import REPLICAS, work
+from theory import reached, slope
+
+from rookery.studies.trials import Results, Trial, trials
 
 HERE = Path(__file__).resolve().parent
 CLIENTS = (1, 2, 4, 8, 16, 32)
@@ -45,19 +50,6 @@ def law(horizons: dict[int, tuple[int, ...]]) -> list[Trial]:
     return [t for k, lengths in horizons.items()
             for t in trials(method=("FedDRO",), differ=(True,), local_steps=(None,), clients=(k,), steps=lengths, d=(WIDE,), local=(LOCAL,),
                             seed=(0,))]
-
-
-def slope(x: Sequence[float], y: Sequence[float]) -> float:
-    """Of log y over log x."""
-    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
-
-
-def reached(steps: Sequence[float], means: Sequence[float], level: float) -> float:
-    """The steps at which log mean, a line between measured lengths, crosses the level; nan if it does not do so in between."""
-    for (a, u), (b, v) in zip(zip(steps, means, strict=True), list(zip(steps, means, strict=True))[1:], strict=False):
-        if u > level >= v:
-            return math.exp(np.interp(-math.log(level), [-math.log(u), -math.log(v)], [math.log(a), math.log(b)]))
-    return math.nan
 
 
 def resampled(fit: Callable[[list[np.ndarray]], float], values: list[np.ndarray], number: int = 400) -> tuple[float, float]:
@@ -97,16 +89,16 @@ def exponents(done: Results) -> dict[str, tuple[float, float]]:
             for name in ("rounds", "steps", "floats of x", "floats of y", "floats")}
 
 
-def row(method: str, setting: dict[str, Any], metric: str, found: tuple[float, float], paper: float | None = None) -> dict[str, Any]:
-    mean, std = (None if math.isnan(v) else v for v in found)
-    return {"method": method, "setting": setting, "metric": metric, "mean": mean, "std": std, "seeds": REPLICAS, "paper": paper}
+def fitted(method: str, setting: dict[str, Any], metric: str, found: tuple[float, float], paper: float | None = None) -> Row:
+    mean, error = (None if math.isnan(v) else v for v in found)
+    return row(method, setting, metric, mean, error, REPLICAS, paper)
 
 
-def spread(values: list[float]) -> tuple[float, float]:
-    return float(np.mean(values)), float(np.std(values, ddof=1))
+def stationarity(method: str, setting: dict[str, Any], values: list[float]) -> Row:
+    return row(method, setting, "stationarity", float(np.mean(values)), float(np.std(values, ddof=1)), REPLICAS)
 
 
-def report(regimes: dict[str, Results], laws: dict[int, Results]) -> tuple[list[dict[str, Any]], list[str]]:
+def report(regimes: dict[str, Results], laws: dict[int, Results]) -> tuple[list[Row], list[str]]:
     rows, lines = [], ["| regime | method | level | K: steps at a client | slope over K | slope of ‖∇Φ‖² over K·T |",
                        "|---|---|---|---|---|---|"]
     for regime, done in regimes.items():
@@ -115,53 +107,44 @@ def report(regimes: dict[str, Results], laws: dict[int, Results]) -> tuple[list[
         text = ", ".join(f"{k}: {t:.0f}" for k, t in times.items()) or "not reached"
         fits = " | ".join(f"{a:.3f} ± {s:.3f}" for a, s in (of_steps, of_values))
         lines.append(f"| {regime} | {method} | {level} | {text} | {fits} |")
-        rows += [row(method, {"regime": regime}, "slope of steps over K", of_steps, -1.0 if holds else None),
-                 row(method, {"regime": regime}, "slope of stationarity over KT", of_values, -0.5 if holds else None)]
-        rows += [row(method, {"regime": regime, "clients": t["clients"], "steps": r["steps"]}, "stationarity", spread(r["values"]))
-                 for t, r in done]
+        rows += [fitted(method, {"regime": regime}, "slope of steps over K", of_steps, -1.0 if holds else None),
+                 fitted(method, {"regime": regime}, "slope of stationarity over KT", of_values, -0.5 if holds else None)]
+        rows += [stationarity(method, {"regime": regime, "clients": t["clients"], "steps": r["steps"]}, r["values"]) for t, r in done]
     lines += ["", "| K | T: ‖∇Φ‖² | rounds | steps | floats of x | floats of y | floats |", "|---|---|---|---|---|---|---|"]
     paper = {"rounds": -1.5, "steps": -2.0, "floats of x": -1.5, "floats of y": -2.0}
     for k, done in laws.items():
         found = exponents(done)
         values = ", ".join(f"{r['steps']}: {np.mean(r['values']):.4f}" for _, r in done)
         lines.append(f"| {k} | {values} | " + " | ".join(f"{e:.2f} ± {s:.2f}" for e, s in found.values()) + " |")
-        rows += [row("FedDRO", {"regime": "law", "clients": k, "d": WIDE}, f"exponent of {name}", pair, paper.get(name))
-                 for name, pair in found.items()]
-        rows += [row("FedDRO", {"regime": "law", "clients": k, "d": WIDE} | {name: r[name] for name in ("steps", "rounds", "floats")},
-                     "stationarity", spread(r["values"])) for _, r in done]
+        of = {"regime": "law", "clients": k, "d": WIDE}
+        rows += [fitted("FedDRO", of, f"exponent of {name}", pair, paper.get(name)) for name, pair in found.items()]
+        rows += [stationarity("FedDRO", of | {name: r[name] for name in ("steps", "rounds", "floats")}, r["values"]) for _, r in done]
     return rows, lines
 
 
 def plot(regimes: dict[str, Results], laws: dict[int, Results], path: Path) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(15, 4.4))
-    for number, (regime, done) in enumerate(regimes.items()):
-        times = by_clients(done, REGIMES[regime]["level"])[0]
-        if times:
-            left.loglog(list(times), list(times.values()), "o-", color=f"C{number}", label=f"{regime}: ‖∇Φ‖² ≤ {REGIMES[regime]['level']}")
-        pairs = sorted((t["clients"] * r["steps"], float(np.mean(r["values"]))) for t, r in done)
-        middle.loglog(*zip(*pairs, strict=True), "o", color=f"C{number}", markersize=4, label=regime)
-    clients = np.array(CLIENTS)
-    left.loglog(clients, 4096 / clients, color="grey", linewidth=0.8, label="slope −1")
-    left.set(xlabel="clients K", ylabel="steps at a client", title="until the mean of ‖∇Φ‖² is at the level")
-    middle.loglog([2000, 8200], [0.014, 0.014 * (2000 / 8200) ** 0.5], color="grey", linewidth=0.8, label="slope −½")
-    middle.set(xlabel="K·T", ylabel="mean of ‖∇Φ‖² over the run", title="speed-up, and two controls")
-    for number, (k, done) in enumerate(laws.items()):
-        reach = [float(np.mean(r["values"])) for _, r in done]
-        for name, style in (("floats of x", "o-"), ("floats of y", "s--"), ("floats", "-")):
-            sent = [r[name] for _, r in done]
-            right.loglog(reach, sent, style, color=f"C{number}", markersize=4, label=f"K = {k}, {name}: {slope(reach, sent):.2f}")
-    right.set(xlabel="ε = mean of ‖∇Φ‖²", ylabel="numbers, up and down, at a client",
-              title=f"sent with the theorem's η and I, d = {WIDE}, d_g = 1")
-    for axis in (left, middle, right):
-        axis.legend(fontsize=8)
-        axis.grid(alpha=0.3, which="both")
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    with figure(path, 3, size=(5.0, 4.4)) as (left, middle, right):
+        for number, (regime, done) in enumerate(regimes.items()):
+            level = REGIMES[regime]["level"]
+            times = by_clients(done, level)[0]
+            if times:
+                left.loglog(list(times), list(times.values()), "o-", color=f"C{number}", label=f"{regime}: ‖∇Φ‖² ≤ {level}")
+            pairs = sorted((t["clients"] * r["steps"], float(np.mean(r["values"]))) for t, r in done)
+            middle.loglog(*zip(*pairs, strict=True), "o", color=f"C{number}", label=regime)
+        clients = np.array(CLIENTS)
+        left.loglog(clients, 4096 / clients, color="grey", linewidth=0.8, label="slope −1")
+        left.set(xlabel="clients K", ylabel="steps at a client", title="until the mean of ‖∇Φ‖² is at the level")
+        middle.loglog([2000, 8200], [0.014, 0.014 * (2000 / 8200) ** 0.5], color="grey", linewidth=0.8, label="slope −½")
+        middle.set(xlabel="K·T", ylabel="mean of ‖∇Φ‖² over the run", title="speed-up, and two controls")
+        for number, (k, done) in enumerate(laws.items()):
+            reach = [float(np.mean(r["values"])) for _, r in done]
+            for name, style in (("floats of x", "o-"), ("floats of y", "s--"), ("floats", "-")):
+                sent = [r[name] for _, r in done]
+                right.loglog(reach, sent, style, color=f"C{number}", label=f"K = {k}, {name}: {slope(reach, sent):.2f}")
+        right.set(xlabel="ε = mean of ‖∇Φ‖²", ylabel="numbers, up and down, at a client",
+                  title=f"sent with the theorem's η and I, d = {WIDE}, d_g = 1")
+        for ax in (left, middle, right):
+            ax.legend()
 
 
 def main() -> None:
@@ -171,15 +154,14 @@ def main() -> None:
     parts = {regime: speedup(regime, clients, lengths, alone) for regime in REGIMES}
     of_law = {k: law({k: of}) for k, of in horizons.items()}
     every = [t for part in (*parts.values(), *of_law.values()) for t in part]
-    found = {str(t): r for t, r in study(work, every, args.out / "trials.jsonl", args.jobs, announce)}
+    experiment = Experiment(HERE, args, args.quick)
+    found = {str(t): r for t, r in experiment.study(work, every)}
     regimes = {regime: [(t, found[str(t)]) for t in part] for regime, part in parts.items()}
     laws = {k: [(t, found[str(t)]) for t in part] for k, part in of_law.items()}
     rows, lines = report(regimes, laws)
     print("\n".join(lines))
-    where = args.out if args.quick else HERE
-    plot(regimes, laws, where / "laws.png")
-    record(where / "expected.json", rows, sum(r["seconds"] for r in found.values()) / 60 / args.jobs,
-           None if args.quick else "python experiments/feddro-theory/run.py")
+    plot(regimes, laws, experiment.where / "laws.png")
+    experiment.record(rows)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
     f(z) = √(1 + z²),   g_k(x; ζ) = (a + s_k δ_g + σζ)ᵀx + s_k + σζ_0,   h_k(x; ξ) = Σ_j 1 − cos(x_j − c_j − s_k δ_h + τξ_j)
     ∇Φ(x) = a·f'(aᵀx) + e^{−τ²/2} cos(δ_h) sin(x − c)
 
-with normal ζ, ξ, and s_k = ±1 where clients are unlike, 0 where they are alike. f'(g(x*)) is not 0: unlike Jacobians pull apart at x* too.
+with normal ζ, ξ, and s_k = ±1 where clients are heterogeneous, 0 where they are alike. f'(g(x*)) is not 0: Jacobians that differ pull apart
+at x* too.
 
 Replicas: x holds many copies of the problem one after the other, and each has samples of its own; f is the sum over them. FedDRO treats
 every coordinate alike, so that one run is many independent ones.
@@ -12,35 +13,26 @@ every coordinate alike, so that one run is many independent ones.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+import theory
 import torch
+from common import timed
 from torch import Tensor
 
 from rookery import Batch, Compositional, Data, FedAvgCaseI, FedDRO, Federation
-from rookery.data import Normal
-from rookery.data.sampling import Draw, Request, Selection
+from rookery.data.sampling import Selection
 from rookery.studies.trials import Result, Trial
 
 REPLICAS = 32
 SIGMA, TAU, CENTRE = 0.5, 1.0, 1.0
-APART_G, APART_H = 1.0, 0.5  # of unlike clients: the length of δ_g, and δ_h
+APART_G, APART_H = 1.0, 0.5  # of heterogeneous clients: the length of δ_g, and δ_h
 
 
 @dataclass(frozen=True)
-class Sides(Normal):
-    """Normal samples with the client's side: +1 and −1 for clients of even and odd number where they differ, else 0."""
-
-    differ: bool = False
-
-    def select(self, draw: Draw, request: Request) -> Selection:
-        chosen = super().select(draw, request)
-        side = np.where(draw.clients % 2 == 0, 1.0, -1.0) if self.differ else np.zeros(len(draw.clients))
-        chosen["side"] = torch.from_numpy(side).to(self.dtype)[:, None, None].expand(-1, len(draw.steps), request.outer)
-        return chosen
+class Sides(theory.Sides):
+    """Normal samples, and the client's side among the fields of the batch."""
 
     def fetch(self, data: Data, selection: Selection) -> Batch:
         drawn = super().fetch(data, selection)
@@ -94,9 +86,9 @@ def rule(T: float, K: int, lr: float = 0.5, beta: float = 2.0, local: float = 1.
     return {"lr": eta, "beta": min(1.0, beta * eta), "local_steps": max(1, round(local * T**0.25 / K**0.75))}
 
 
+@timed
 def work(trial: Trial) -> Result:
     """One run of T steps, all replicas: each one's mean of ‖∇Φ‖² over the points at which rounds begin, and what a client sent."""
-    begun = time.process_time()
     K, d, differ = trial["clients"], trial["d"], trial["differ"]
     setting = rule(trial["steps"], K, local=trial["local"])
     if trial["local_steps"]:
@@ -109,11 +101,9 @@ def work(trial: Trial) -> Result:
     state = algorithm.init(fed, torch.zeros(REPLICAS * d))
     before = fed.ledger["train"].floats_up + fed.ledger["train"].floats_down
     rounds = max(1, round(trial["steps"] / algorithm.local_steps))
-    total = torch.zeros(REPLICAS, dtype=torch.float64)
-    for _ in range(rounds):
-        total += exact(state.x, d, differ).square().sum(-1)
-        state = algorithm.round(fed, state)
+    values = theory.followed(algorithm, fed, state, rounds, lambda x: exact(x, d, differ).square().sum(-1))
+    assert values is not None  # no run on this problem counts as lost
     account = fed.ledger["train"]
     floats = (account.floats_up + account.floats_down - before) / K / REPLICAS
-    return {"steps": rounds * algorithm.local_steps, "rounds": rounds, "values": (total / rounds).tolist(), "floats": floats,
-            "floats of x": 2 * d * rounds, "floats of y": floats - 2 * d * rounds, "seconds": time.process_time() - begun}
+    return {"steps": rounds * algorithm.local_steps, "rounds": rounds, "values": theory.mean_where_rounds_begin(values), "floats": floats,
+            "floats of x": 2 * d * rounds, "floats of y": floats - 2 * d * rounds}

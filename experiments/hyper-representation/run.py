@@ -1,6 +1,6 @@
 """Features learned outside, the last layer inside, at 100 sites: FedNest, FedNest-SGD and LFedNest on MNIST, against training at once.
 
-    python experiments/hyper-representation/run.py                both splits, two tables, accuracy.png, expected.json; data: $ROOKERY_DATA
+    python experiments/hyper-representation/run.py                both splits, two tables, accuracy.png, results.json; data: $ROOKERY_DATA
     python experiments/hyper-representation/run.py --published    with the paper's step sizes only
     python experiments/hyper-representation/run.py --quick        handwritten digits of 8×8 pixels, few exchanges, written to --out only
 
@@ -13,14 +13,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "loss-tuning"))
-
-from nested import main as study  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "loss-tuning"))
+from nested import main as study
 
 
 def main() -> None:
-    study("hyper-representation", HERE, __doc__ or "")
+    study("hyper-representation", Path(__file__).resolve().parent, __doc__ or "")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Invariant logistic regression over 16 clients: FCSG, FCSG-M and Acc-FCSG-M at three noise levels and three inner batches.
 
-    python experiments/invariant-logistic/run.py            all of it: nine panels, two tables, the plot, expected.json
+    python experiments/invariant-logistic/run.py            all of it: nine panels, two tables, the plot, results.json
     python experiments/invariant-logistic/run.py --quick    a small version in a minute, written to --out only
 
 Wu et al., "Federated conditional stochastic optimization", NeurIPS 2023, section 5.1 and Figure 1.
@@ -8,21 +8,23 @@ Wu et al., "Federated conditional stochastic optimization", NeurIPS 2023, sectio
 
 from __future__ import annotations
 
-import time
+import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from common import Experiment, arguments, band, figure, percent, run_to_end, timed
 from torch import Tensor
 from torch.nn import functional as F
 
 from rookery import FCSG, FCSGM, AccFCSGM, Conditional, Data, Federation
-from rookery.errors import NonFinite
 from rookery.objectives import invariant_logistic
-from rookery.studies.statistics import best, groups, paired, rows, spread
-from rookery.studies.trials import Result, Trial, announce, arguments, record, study, trials
+from rookery.studies.statistics import best, groups, mean_std, paired_ttest, rows
+from rookery.studies.trials import Result, Results, Trial, trials
 
 HERE = Path(__file__).resolve().parent
 D, CLIENTS, LOCAL_STEPS, TEST = 10, 16, 50, 50_000
@@ -45,9 +47,9 @@ def accuracy(x: Tensor, inputs: Tensor, labels: Tensor) -> float:
     return float(((inputs @ x) * labels > 0).double().mean())
 
 
+@timed
 def work(trial: Trial) -> Result:
-    """One run: the accuracy of the averaged model after each round."""
-    begun = time.perf_counter()
+    """One run: the accuracy of the averaged model after each round, and near the end of one client's model before it is averaged."""
     r = torch.Generator().manual_seed(trial["seed"])
     truth, x0 = (torch.randn(D, generator=r) * (2 / (D + 1)) ** 0.5 for _ in range(2))
     inputs = torch.randn(TEST, D, generator=r)
@@ -60,17 +62,20 @@ def work(trial: Trial) -> Result:
     names = [f"client-{k}" for k in range(CLIENTS)]
     fed = Federation(problem, Data.streams(names), seed=trial["seed"])
     alone = Federation(problem, Data.streams(names[:1]), seed=trial["seed"])
-    state, found, own = algorithm.init(fed, x0), [], []
-    for t in range(trial["rounds"]):
-        if t >= trial["rounds"] - TAIL and trial["seed"] not in TUNE and trial["method"] != "Acc-FCSG-M":
-            own.append(accuracy(algorithm.round(alone, state).x, inputs, labels))  # one client's model before it is averaged
-        try:
-            state = algorithm.round(fed, state)
-        except NonFinite:
-            return {"accuracy": None, "seconds": time.perf_counter() - begun}
-        found.append(accuracy(state.x, inputs, labels))
+    rounds, left = trial["rounds"], iter(range(trial["rounds"], -1, -1))
+
+    def measure(state: Any) -> dict[str, float]:
+        found = {"accuracy": accuracy(state.x, inputs, labels)}
+        if 0 < next(left) <= TAIL and trial["seed"] not in TUNE and trial["method"] != "Acc-FCSG-M":
+            found["own"] = accuracy(algorithm.round(alone, state).x, inputs, labels)
+        return found
+
+    done = run_to_end(algorithm, fed, algorithm.init(fed, x0), rounds, measure, may_diverge=True)
+    if done.reason == "diverged":
+        return {"accuracy": None}
+    found, own = done.column("accuracy")[1:], [line["own"] for line in done.history if "own" in line]
     return {"accuracy": sum(found[-END:]) / END, **steadiness(found[-TAIL:]), **({"own_jitter": steadiness(own)["jitter"]} if own else {}),
-            "curve": [round(value, 5) for value in found], "seconds": time.perf_counter() - begun}
+            "curve": [round(value, 5) for value in found]}
 
 
 def steadiness(found: list[float]) -> Result:
@@ -113,13 +118,14 @@ def report(done: Results) -> str:
                 cells = []
                 for method in METHODS:
                     of = {"method": method, "noise": noise, "inner": m}
-                    a, s, j = (spread([100 * v for v in by_seed(part, metric, **of)]) for metric in ("accuracy", "spread", "jitter"))
+                    s, j = (mean_std([100 * v for v in by_seed(part, metric, **of)]) for metric in ("spread", "jitter"))
                     setting = next(t for t, _ in part if all(t[k] == v for k, v in of.items()))
                     beta = "" if setting["beta"] is None else f", {setting['beta']:g}"
-                    cells.append(f"{a.mean:.2f} ± {a.std:.2f} ({s.mean:.2f}; {j.mean:.2f}) {setting['lr']:g}{beta}")
+                    reached = percent(by_seed(part, "accuracy", **of), 2)
+                    cells.append(f"{reached} ({s.mean:.2f}; {j.mean:.2f}) {setting['lr']:g}{beta}")
                 momentum, plain = ([100 * v for v in by_seed(part, "accuracy", method=name, noise=noise, inner=m)]
                                    for name in ("FCSG-M", "FCSG"))
-                gap = paired(momentum, plain)
+                gap = paired_ttest(momentum, plain)
                 lines.append(f"| {noise:g} | {m} | " + " | ".join(cells) + f" | {gap.mean:+.2f} [{gap.low:+.2f}, {gap.high:+.2f}] |")
         lines += [f"\n{table}: change from round to round, FCSG-M over FCSG: of the averaged model, of one client's model before the mean",
                   "| noise | m | averaged | one client |", "|---|---|---|---|"]
@@ -134,38 +140,27 @@ def report(done: Results) -> str:
               "| noise | m | FCSG | FCSG-M |", "|---|---|---|---|"]
     for (noise, m), _ in groups([d for d in done if d[0]["mean"] == "outside"], "noise", "inner").items():
         part = [(t, r) for t, r in done if t["mean"] == "outside" and t["noise"] == noise and t["inner"] == m]
-        cells = [spread([100 * v for v in by_seed(part, "accuracy", method=method)]) for method in ("FCSG", "FCSG-M")]
-        lines.append(f"| {noise:g} | {m} | " + " | ".join(f"{c.mean:.2f} ± {c.std:.2f}" for c in cells) + " |")
+        cells = [percent(by_seed(part, "accuracy", method=method), 2) for method in ("FCSG", "FCSG-M")]
+        lines.append(f"| {noise:g} | {m} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def plot(done: Results, path: Path) -> None:
     """Nine panels: accuracy over exchanges, mean and range over the seeds, at the published settings."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
     part = [(t, r) for t, r in done if t["table"] == "published" and t["mean"] == "inside"]
     noises, inner = (sorted({trial[name] for trial, _ in part}) for name in ("noise", "inner"))
-    figure, axes = plt.subplots(len(noises), len(inner), figsize=(3.6 * len(inner), 2.7 * len(noises)), sharex=True, squeeze=False)
-    for row, noise in zip(axes, noises, strict=True):
-        for ax, m in zip(row, inner, strict=True):
-            for number, method in enumerate(METHODS):
-                curves = torch.tensor(by_seed(part, "curve", method=method, noise=noise, inner=m))
-                steps = range(1, curves.shape[1] + 1)
-                ax.plot(steps, curves.mean(0), color=f"C{number}", label=method, linewidth=1.4, linestyle=("-", "--", ":")[number])
-                ax.fill_between(steps, curves.amin(0), curves.amax(0), color=f"C{number}", alpha=0.15, linewidth=0)
-            ax.set_title(f"σ2/σ1 = {noise:g}, m = {m}", fontsize=10)
-            ax.set_ylim(0.75, 1.0)
-            ax.grid(alpha=0.3)
-    for ax in axes[-1]:
-        ax.set_xlabel("communication rounds")
-    for row in axes:
-        row[0].set_ylabel("test accuracy")
-    axes[0][0].legend(fontsize=8, loc="lower right")
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    with figure(path, len(inner), len(noises), (3.6, 2.7), sharex=True, squeeze=False) as axes:
+        for row, noise in zip(axes, noises, strict=True):
+            for ax, m in zip(row, inner, strict=True):
+                for number, method in enumerate(METHODS):
+                    curves = by_seed(part, "curve", method=method, noise=noise, inner=m)
+                    band(ax, range(1, len(curves[0]) + 1), curves, number, method, linestyle=("-", "--", ":")[number])
+                ax.set_title(f"σ2/σ1 = {noise:g}, m = {m}", fontsize=10)
+                ax.set_ylim(0.75, 1.0)
+            row[0].set_ylabel("test accuracy")
+        for ax in axes[-1]:
+            ax.set_xlabel("communication rounds")
+        axes[0][0].legend(loc="lower right")
 
 
 def main() -> None:
@@ -173,22 +168,19 @@ def main() -> None:
     quick = args.quick
     rounds, noises, inner, pairs = (15, (1.0, 2.0), (1, 10), [(0.01, 0.1)]) if quick else (
         40, NOISES, INNER, [*product(PUBLISHED, BETAS), *product(WIDER, SOME)])
-    store, where = args.out / ("quick.jsonl" if quick else "trials.jsonl"), args.out if quick else HERE
-
-    tuned = study(work, grid(rounds, noises, inner, pairs), store, args.jobs, announce)
+    experiment = Experiment(HERE, args, quick)
+    tuned = experiment.study(work, grid(rounds, noises, inner, pairs))
     published, fair = chosen(tuned, PUBLISHED), chosen(tuned, PUBLISHED + WIDER)
     other = [{**s, "mean": "outside"} for s in published if s["inner"] > 1 and s["method"] != "Acc-FCSG-M"]
     tests = {table: [{**setting, "seed": seed} for setting in settings for seed in SEEDS]
              for table, settings in (("published", published), ("fair", fair), ("outside", other))}
     every = {str(t): t for part in tests.values() for t in part}
-    found = {str(t): result for t, result in study(work, list(every.values()), store, args.jobs, announce)}
+    found = {str(t): result for t, result in experiment.study(work, list(every.values()))}
     done = [item for table, part in tests.items()
             for item in label([(t, found[str(t)]) for t in part], table="published" if table == "outside" else table)]
     print(report(done))
-    plot(done, where / "accuracy.png")
-    seconds = sum(r["seconds"] for r in [*(r for _, r in tuned), *found.values()])
-    record(where / "expected.json", rows(done, ("accuracy", "spread", "jitter", "own_jitter"),
-                                         setting=("table", "mean", "noise", "inner", "lr", "beta")), seconds / 60 / args.jobs)
+    plot(done, experiment.where / "accuracy.png")
+    experiment.record(rows(done, ("accuracy", "spread", "jitter", "own_jitter"), setting=("table", "mean", "noise", "inner", "lr", "beta")))
 
 
 if __name__ == "__main__":

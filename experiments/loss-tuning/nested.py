@@ -9,7 +9,6 @@ client's rows for what is averaged before local steps, a local step of 0.01.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -18,16 +17,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from common import Experiment, arguments, available, band, by_class, diverged, figure, guessing, percent, rows_of, run_to_end, timed
 from torch import Tensor, nn
 
 from rookery import Data, FedAvg, Federation, FedNest, FedNestSGD, LFedNest, Model, StocBiO
 from rookery.data import Stratified, Table, hold_out, iid, label_shards, load, long_tail
-from rookery.errors import DataError
 from rookery.models import mlp
 from rookery.objectives import balanced_cross_entropy, cross_entropy, hyper_representation, loss_tuning
-from rookery.studies.statistics import best, groups, mean_std, rows
-from rookery.studies.trials import Result, Trial, announce, arguments, record, study
-from rookery.training.loop import run
+from rookery.studies.statistics import best, groups
+from rookery.studies.trials import Result, Results, Trial
 
 
 class Task(NamedTuple):
@@ -113,14 +111,13 @@ def method(trial: Trial, net: Model, taus: tuple[int, ...]) -> tuple[Any, Any, t
 
 def accuracies(net: Model, parameters: Tensor, part: Any) -> dict[str, float]:
     """Mean over the classes, of the worst class, of all rows."""
-    hit = (net.predict(parameters, part["inputs"]).argmax(1) == part["labels"]).numpy()
-    labels = part["labels"].numpy()
-    of = [float(hit[labels == c].mean()) for c in range(CLASSES) if (labels == c).any()]  # a held-out part may lack a class
-    return {"balanced": fmean(of), "worst class": min(of), "accuracy": float(hit.mean())}
+    guesses = net.predict(parameters, part["inputs"]).argmax(1)
+    of = by_class(guesses, part["labels"]).values()
+    return {"balanced": fmean(of), "worst class": min(of), "accuracy": float((guesses == part["labels"]).double().mean())}
 
 
+@timed
 def work(trial: Trial) -> Result:
-    begun = time.process_time()
     one = trial["method"] in ALONE
     data, held = sites(trial, one)
     torch.manual_seed(trial["seed"])
@@ -138,12 +135,12 @@ def work(trial: Trial) -> Result:
         return {"exchanges": fed.ledger["train"].exchanges,
                 **{f"{name} {key}": value for name, part in parts.items() for key, value in accuracies(net, whole, part).items()}}
 
-    done = run(algorithm, fed, algorithm.init(fed, *start), rounds, measure, max(1, rounds // POINTS))
-    last, diverged = done.history[-1], done.reason == "diverged"
-    if diverged:  # counts with the accuracy of guessing
-        last = {**last, **{key: 0.0 if "worst" in key else 1 / CLASSES for key in last if key.startswith(("held-out", "test"))}}
+    done = run_to_end(algorithm, fed, algorithm.init(fed, *start), rounds, measure, max(1, rounds // POINTS), may_diverge=True)
+    last, broken = done.history[-1], done.reason == "diverged"
+    if broken:
+        last = guessing(last, CLASSES, ("held-out", "test"))
     curve = [{key: row[key] for key in ("exchanges", *SHOWN)} for row in done.history]
-    return {**last, "diverged": float(diverged), "curve": curve, "rounds": rounds, "seconds": time.process_time() - begun}
+    return {**last, "diverged": float(broken), "curve": curve, "rounds": rounds}
 
 
 def report(compared: dict[str, Results]) -> str:
@@ -156,45 +153,33 @@ def report(compared: dict[str, Results]) -> str:
                   f"| split | method | step size | exchanges | mean of classes | worst class | all rows | after {outer} outer rounds |",
                   "|---|---|---|---|---|---|---|---|"]
         for (split, way, lr), found in groups(done, "split", "method", "lr").items():
-            values = [[100 * r[m] for r in found] for m in SHOWN]
+            cells = [percent([r[m] for r in found]) for m in SHOWN]
             if way in NESTED:
                 there = outer * exchanges(way, task)
-                values.append([100 * min(r["curve"], key=lambda p: abs(p["exchanges"] - there))["test balanced"] for r in found])
-            cells = [f"{c.mean:.1f} ± {c.std:.1f}" for c in map(mean_std, values)] + ["–"] * (way not in NESTED)
-            broken = f" ({sum(r['diverged'] for r in found):.0f} diverged)" if any(r["diverged"] for r in found) else ""
-            lines.append(f"| {split} | {way}{broken} | {lr:g} | {'–' if way in ALONE else round(found[0]['exchanges'])} | "
+                cells.append(percent([min(r["curve"], key=lambda p: abs(p["exchanges"] - there))["test balanced"] for r in found]))
+            else:
+                cells.append("–")
+            lines.append(f"| {split} | {way}{diverged(found)} | {lr:g} | {'–' if way in ALONE else round(found[0]['exchanges'])} | "
                          + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def plot(compared: dict[str, Results], path: Path) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
     panels = [(name, split) for name in compared for split in SPLITS]
-    figure, axes = plt.subplots(1, len(panels), figsize=(5.2 * len(panels), 4.2), sharey=True)
-    for ax, (name, split) in zip(axes, panels, strict=True):
-        for number, way in enumerate(METHODS):
-            found = [r for t, r in compared[name] if (t["split"], t["method"]) == (split, way) and not r["diverged"]]
-            if not found:
-                continue
-            y = 100 * np.array([[point["test balanced"] for point in r["curve"]] for r in found])
-            if way in ALONE:
-                ax.axhline(y[:, -1].mean(), color="sienna" if way == ALONE[0] else "black", ls="--", lw=1, label=way)
-                continue
-            x = [point["exchanges"] for point in found[0]["curve"]]
-            ax.plot(x, y.mean(0), color=f"C{number}", label=way, lw=1.5)
-            ax.fill_between(x, y.min(0), y.max(0), color=f"C{number}", alpha=0.12, lw=0)
-        ax.set(title=f"{name}, {split}", xlabel="exchanges")
-        ax.grid(alpha=0.25)
-        ax.spines[["top", "right"]].set_visible(False)
-    axes[0].set_ylabel("test accuracy, mean of the classes, %")
-    axes[0].legend(frameon=False, fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+    with figure(path, len(panels), size=(5.2, 4.2), sharey=True) as axes:
+        for ax, (name, split) in zip(axes, panels, strict=True):
+            for number, way in enumerate(METHODS):
+                found = [r["curve"] for t, r in compared[name] if (t["split"], t["method"]) == (split, way) and not r["diverged"]]
+                if not found:
+                    continue
+                y = 100 * np.array([[point["test balanced"] for point in curve] for curve in found])
+                if way in ALONE:
+                    ax.axhline(y[:, -1].mean(), color="sienna" if way == ALONE[0] else "black", linestyle="--", linewidth=1, label=way)
+                else:
+                    band(ax, [point["exchanges"] for point in found[0]], y, number, way)
+            ax.set(title=f"{name}, {split}", xlabel="exchanges")
+        axes[0].set_ylabel("test accuracy, mean of the classes, %")
+        axes[0].legend()
 
 
 def main(task: str, here: Path, about: str, lrs: Sequence[float] = LRS) -> None:
@@ -203,43 +188,28 @@ def main(task: str, here: Path, about: str, lrs: Sequence[float] = LRS) -> None:
     parser.add_argument("--published", action="store_true", help="the paper's step size only, without the grid")
     parser.add_argument("--seeds", type=int, default=3, help="with another number, or other rounds, everything goes to --out")
     args = parser.parse_args()
-    data = "digits"
-    if not args.quick:
-        try:
-            tables("mnist")
-            data = "mnist"
-        except DataError as error:
-            print(f"no MNIST, and small digits in its place: {error}")
+    data = "digits" if args.quick else available("mnist", "digits", tables)
     small = data == "digits"
-    usual = args.seeds == 3 and args.rounds == TASKS[task].length
-    where, seeds = here if usual and not small else args.out, (TUNING,) if small else tuple(range(args.seeds))
-    args.out.mkdir(parents=True, exist_ok=True)
-    spent: dict[str, float] = {}
-
-    length = 24 if small else args.rounds
+    experiment = Experiment(here, args, small)
+    if args.seeds != 3 or args.rounds != TASKS[task].length:
+        experiment.where = args.out
+    seeds, length = ((TUNING,), 24) if small else (tuple(range(args.seeds)), args.rounds)
 
     def trials(lrs: Sequence[float], seeds: Sequence[int], length: int) -> list[Trial]:
         return [{"task": task, "data": data, "split": split, "method": way, "lr": lr, "exchanges": length, "seed": seed}
                 for seed in seeds for split in SPLITS for way in METHODS for lr in lrs
                 if task == "loss-tuning" or "weights" not in way]  # where classes are alike, weights change nothing
 
-    def made(todo: list[Trial]) -> Results:
-        done = study(work, todo, args.out / ("quick.jsonl" if small else "trials.jsonl"), args.jobs, announce)
-        spent.update({str(t): r["seconds"] for t, r in done})
-        return done
-
     def write(compared: dict[str, Results]) -> None:
         print(report(compared), flush=True)
-        plot(compared, where / "accuracy.png")
-        table = [row | {"setting": {"table": name, **row["setting"]}} for name, done in compared.items()
-                 for row in rows(done, (*SHOWN, "held-out balanced", "diverged"), setting=("data", "split", "lr", "exchanges"))]
-        record(where / "expected.json", table, sum(spent.values()) / 60 / args.jobs,
-               f"python experiments/{task}/run.py{' --published' * args.published}" if usual and not small else None)
+        plot(compared, experiment.where / "accuracy.png")
+        table = rows_of(compared, (*SHOWN, "held-out balanced", "diverged"), ("data", "split", "lr", "exchanges"))
+        experiment.record(table, " --published" * args.published)
 
-    compared = {"as published": made(trials((PUBLISHED,), seeds, length))}
+    compared = {"as published": experiment.study(work, trials((PUBLISHED,), seeds, length))}
     write(compared)
     if not args.published:
-        grid = made(trials(lrs[:2] if small else lrs, (TUNING,), length // 2))
-        chosen = best(grid, ("split", "method"), "held-out balanced")
-        compared["fairly tuned"] = made([{**s, "exchanges": length, "seed": seed} for s in chosen.values() for seed in seeds])
+        grid = experiment.study(work, trials(lrs[:2] if small else lrs, (TUNING,), length // 2))
+        chosen = best(grid, ("split", "method"), "held-out balanced").values()
+        compared["fairly tuned"] = experiment.study(work, [{**s, "exchanges": length, "seed": seed} for s in chosen for seed in seeds])
         write(compared)

@@ -1,6 +1,6 @@
 """A loss for rare classes, learned at 100 sites: FedNest, FedNest-SGD and LFedNest on long-tailed MNIST, against training without it.
 
-    python experiments/loss-tuning/run.py                both splits, two tables, accuracy.png, expected.json; data: $ROOKERY_DATA
+    python experiments/loss-tuning/run.py                both splits, two tables, accuracy.png, results.json; data: $ROOKERY_DATA
     python experiments/loss-tuning/run.py --published    with the paper's step sizes only
     python experiments/loss-tuning/run.py --quick        handwritten digits of 8×8 pixels, few exchanges, written to --out only
 
@@ -9,8 +9,10 @@ Tarzanagh, Li, Thrampoulidis, Oymak, "FedNest: Federated bilevel, minimax, and c
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from nested import main as study
 
 

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from test_experiments import module
 from torch import Tensor
 
 from rookery import Batch, Data, Federation, Program
 
-FOLDER = str(Path(__file__).resolve().parents[2] / "experiments" / "fcsg-theory")
-sys.path.insert(0, FOLDER)
-import cosine  # noqa: E402
-import rate  # noqa: E402
-import speedup  # noqa: E402
-
-sys.path.remove(FOLDER)
-
+cosine, rate, speedup = (module("fcsg-theory", name) for name in ("cosine", "rate", "speedup"))
 X = torch.tensor([0.5, -0.2], dtype=torch.float64)
 
 
@@ -44,7 +36,7 @@ def test_the_exact_gradient_is_that_of_the_closed_form(differ: bool) -> None:
     F = torch.zeros((), dtype=torch.float64)
     for side in (1, -1):
         star = torch.tensor([cosine.STAR[0], cosine.STAR[1] + differ * side * cosine.APART], dtype=torch.float64)
-        rho = 1 + differ * side * cosine.UNLIKE
+        rho = 1 + differ * side * cosine.UNEVEN
         F = F + (1 - torch.exp(-(cosine.TAU**2 + rho**2 * (x - star).square().sum()) / 2)) / 2
     v = x[0] - cosine.STAR[0]
     F = F + 0.15 * v * v.abs()

@@ -1,10 +1,12 @@
-"""Experiments on FedDRO: their quick versions leave well-formed records, and their parts agree with brute force."""
+"""Experiments: quick versions leave well-formed records, what they share does what it says, parts of those on FedDRO meet brute force."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import math
+import os
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,44 +19,101 @@ import torch
 from torch import Tensor
 
 from rookery import Batch, Data, FedDRO, Federation, Model, Program
+from rookery.errors import DataError, Diverged
+from rookery.problems.testproblems import counterexample
+from rookery.training import Run
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments"
 
 
 def module(experiment: str, name: str) -> ModuleType:
-    """A file of an experiment; the files beside it are found while it is read."""
-    folder = str(FOLDER / experiment)
-    spec = importlib.util.spec_from_file_location(f"{experiment}-{name}", f"{folder}/{name}.py")
+    """A file of an experiment; the files beside it and those that all share are found while it is read."""
+    folder = FOLDER / experiment
+    spec = importlib.util.spec_from_file_location(f"{experiment}-{name}", folder / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     found = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = found  # dataclasses look their module up
-    sys.path.insert(0, folder)
+    before = list(sys.path)
+    sys.path[:0] = [str(folder), str(FOLDER)]
     try:
         spec.loader.exec_module(found)
     finally:
-        sys.path.remove(folder)
+        sys.path[:] = before
     return found
 
 
+def quick(experiment: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The rows that an experiment's quick version leaves in its record, which is well-formed."""
+    monkeypatch.setattr(sys, "argv", ["run.py", "--quick", "--jobs", "1", "--out", str(out)])
+    module(experiment, "run").main()
+    found = json.loads((out / "results.json").read_text())
+    assert set(found) == {"command", "commit", "date", "machine", "minutes", "rows"}
+    for row in found["rows"]:
+        assert set(row) == {"method", "setting", "metric", "mean", "std", "seeds", "paper"}
+        assert row["seeds"] >= 1
+        assert all(row[key] is None or math.isfinite(row[key]) for key in ("mean", "std", "paper"))
+    rows: list[dict[str, Any]] = found["rows"]
+    return rows
+
+
 @pytest.mark.parametrize(("experiment", "plots", "methods"), [
+    ("template", ("accuracy",), {"FedAvg", "SCAFFOLD"}),
     ("fair-adult", ("curves-published", "curves-fair", "frontier"), {"FedDRO", "GCIVR", "Unconstrained", "FedAvg", "Reweighing"}),
     ("feddro-theory", ("laws",), {"FedDRO", "FedAvg, Case I"}),
     ("dro-imbalanced", ("published", "fair", "local-steps", "equal-rounds", "over-local-steps"), {"FedDRO", "FastDRO", "PDSGD", "MBSGD"})])
 def test_the_quick_version_runs_and_leaves_a_record(experiment: str, plots: tuple[str, ...], methods: set[str], tmp_path: Path,
                                                     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["run.py", "--quick", "--jobs", "1", "--out", str(tmp_path)])
-    module(experiment, "run").main()
+    rows = quick(experiment, tmp_path, monkeypatch)
     assert "|---|" in capsys.readouterr().out
-    found = json.loads((tmp_path / "expected.json").read_text())
-    assert set(found) == {"command", "commit", "date", "machine", "minutes", "rows"}
-    assert {row["method"] for row in found["rows"]} >= methods
-    for row in found["rows"]:
-        assert set(row) == {"method", "setting", "metric", "mean", "std", "seeds", "paper"}
-        assert isinstance(row["setting"], dict)
-        assert row["seeds"] >= 1
-        assert all(row[key] is None or math.isfinite(row[key]) for key in ("mean", "std", "paper"))
+    assert {row["method"] for row in rows} >= methods
+    assert all(isinstance(row["setting"], dict) for row in rows)
     assert all((tmp_path / f"{name}.png").stat().st_size > 5000 for name in plots)
+
+
+def test_the_counterexample_comes_out_again_as_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = {(row["method"], row["setting"], row["metric"]): row["mean"]
+                for row in json.loads((FOLDER / "fedavg-counterexample" / "results.json").read_text())["rows"]}
+    rows = quick("fedavg-counterexample", tmp_path, monkeypatch)
+    assert len(rows) == 14
+    for row in rows:
+        assert row["mean"] == pytest.approx(recorded[row["method"], row["setting"], row["metric"]], abs=1e-9)
+
+
+# what they share
+
+
+def test_the_command_runs_from_the_projects_root_and_starts_processes(tmp_path: Path) -> None:
+    """Started processes read run.py again, and must find what it imports."""
+    subprocess.run([sys.executable, "experiments/template/run.py", "--quick", "--jobs", "2", "--out", str(tmp_path)], check=True,
+                   cwd=FOLDER.parent, env={**os.environ, "PYTHONPATH": str(FOLDER.parent / "src")}, capture_output=True, timeout=300)
+    assert len((tmp_path / "quick.jsonl").read_text().splitlines()) == 4
+    assert (tmp_path / "results.json").exists()
+
+
+def test_data_that_cannot_be_read_have_a_stand_in(capsys: pytest.CaptureFixture[str]) -> None:
+    common = module("", "common")
+
+    def missing(name: str) -> None:
+        raise DataError(f"no folder of {name}")
+
+    assert common.available("mnist", "digits", missing) == "digits"
+    assert "digits stands in for mnist, which cannot be read: no folder of mnist" in capsys.readouterr().out
+    assert common.available("mnist", "digits", lambda name: None) == "mnist"
+
+
+def test_half_a_run_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a study that was interrupted would keep it as that of the trial."""
+    common, k = module("", "common"), counterexample()
+    fed = Federation(k.problem, k.data)
+    algorithm = FedDRO(0.02, 0.3, 1)
+    state = algorithm.init(fed, k.x0)
+    assert common.run_to_end(algorithm, fed, state, 2, lambda s: {"x": float(s.x)}).rounds == 2
+    for reason, error in (("interrupted", KeyboardInterrupt), ("diverged", Diverged)):
+        monkeypatch.setattr(common, "run", lambda *a, reason=reason: Run(state, reason=reason))
+        with pytest.raises(error):
+            common.run_to_end(algorithm, fed, state, 2, lambda s: {})
+    assert common.run_to_end(algorithm, fed, state, 2, lambda s: {}, may_diverge=True).reason == "diverged"
 
 
 # the theory's problem
@@ -97,6 +156,17 @@ def test_replicas_do_not_touch_each_other() -> None:
         ends.append(state.x.reshape(3, 2))
     assert torch.equal(ends[0][1:], ends[1][1:])
     assert not torch.equal(ends[0][0], ends[1][0])
+
+
+def test_what_a_client_sends_is_what_was_recorded() -> None:
+    """The shortest run of the law of communication: x twice a round, y 2 + 1/I times a step."""
+    found = module("feddro-theory", "sided").work({"method": "FedDRO", "differ": True, "local_steps": None, "clients": 4, "steps": 256,
+                                                   "d": 32, "local": 4.0, "seed": 0})
+    recorded, = (row for row in json.loads((FOLDER / "feddro-theory" / "results.json").read_text())["rows"]
+                 if row["setting"].items() >= {"regime": "law", "clients": 4, "steps": 258}.items())
+    assert {name: found[name] for name in ("steps", "rounds", "floats")} == {"steps": 258, "rounds": 43, "floats": 3311}
+    assert recorded["setting"].items() >= {"rounds": 43, "floats": 3311}.items()
+    assert np.mean(found["values"]) == pytest.approx(recorded["mean"], rel=1e-4)
 
 
 def test_fits_find_the_law_they_look_for() -> None:

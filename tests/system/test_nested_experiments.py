@@ -25,7 +25,7 @@ def test_a_trial_exchanges_what_the_axis_says(task: str, method: str, of_a_round
     assert not found["diverged"]
 
 
-def test_sites_are_unlike_and_mark_a_fifth_of_their_rows_for_validation() -> None:
+def test_sites_are_heterogeneous_and_mark_a_fifth_of_their_rows_for_validation() -> None:
     data, held = module("loss-tuning", "nested").sites({"task": "hyper-representation", **TRIAL}, False)
     assert all(len(data.views(k)["labels"].unique()) <= 4 for k in range(len(data.names)))  # of two shards
     assert abs(float(data.fields["validation"].mean()) - 0.2) < 0.02
@@ -41,7 +41,7 @@ def test_a_small_study_leaves_two_tables_a_plot_and_a_record(tmp_path: Path, mon
     printed = capsys.readouterr().out
     assert printed.count("as published: test accuracy") == 2  # once before the grid, which may take long
     assert printed.count("fairly tuned: test accuracy") == 1
-    found = json.loads((tmp_path / "expected.json").read_text())
+    found = json.loads((tmp_path / "results.json").read_text())
     assert {(row["method"], row["setting"]["table"], row["setting"]["split"]) for row in found["rows"]} == {
         (method, table, split) for method in nested.METHODS for table in ("as published", "fairly tuned") for split in nested.SPLITS}
     assert all(0 <= row["mean"] <= 1 for row in found["rows"])

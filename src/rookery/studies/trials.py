@@ -6,7 +6,6 @@ another JSON object. Results go to a file of lines as they come, so that a study
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import os
@@ -105,21 +104,6 @@ def _read(store: Path) -> dict[str, Result]:
         return {_key(entry["trial"]): entry["result"] for entry in map(json.loads, whole.splitlines())}
     except (ValueError, KeyError, TypeError):
         raise StudyError(f"{store} is not a file of trials and results; delete it, or keep the study's results elsewhere") from None
-
-
-def arguments(about: str | None, name: str, quick: str) -> argparse.ArgumentParser:
-    """What every experiment's command takes: --jobs, --out (default runs/NAME, where trials are kept) and --quick."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
-    parser.add_argument("--out", type=Path, default=Path("runs") / name, help="where the results of the trials are kept")
-    parser.add_argument("--quick", action="store_true", help=quick)
-    return parser
-
-
-def announce(number: int, of: int) -> None:
-    """For `study(on_progress=…)` where there is no bar: a line now and then."""
-    if number % 20 == 0 or number == of:
-        print(f"{number} of {of} trials", flush=True)
 
 
 def record(path: Path | str, table: Sequence[dict[str, Any]], minutes: float, command: str | None = None) -> None:

@@ -85,8 +85,8 @@ def test_the_best_of_a_grid_is_by_the_mean_over_seeds_and_never_one_that_diverge
 
 
 def test_a_record_has_what_is_needed_to_repeat_it(tmp_path: Path) -> None:
-    record(tmp_path / "expected.json", [{"method": "A", "mean": 1.0}], minutes=1.26, command="python run.py")
-    told = json.loads((tmp_path / "expected.json").read_text())
+    record(tmp_path / "results.json", [{"method": "A", "mean": 1.0}], minutes=1.26, command="python run.py")
+    told = json.loads((tmp_path / "results.json").read_text())
     assert told["rows"] == [{"method": "A", "mean": 1.0}]
     assert (told["command"], told["minutes"]) == ("python run.py", 1.3)
     assert {"commit", "date", "machine"} <= told.keys()
