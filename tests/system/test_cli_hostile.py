@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_cli import GOOD, changed, command, toml
+from running import GOOD, changed, command, toml
 
 from rookery import FedAvg, Federation
 from rookery import report as reports

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_cli import changed
+from running import changed
 
 from rookery.data import read_csv, read_npz
 from rookery.errors import ConfigError, DataError, RookeryError

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_sampling import ENGINES, draw_of, labelled, one
+from draws import ENGINES, draw_of, labelled, one
 from torch import Tensor
 
 from rookery import Data, Federation, Minimization, Program

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_cli import GOOD, changed, command, toml
+from running import GOOD, changed, command, toml
 
 from rookery.errors import ConfigError, RookeryError
 from rookery.federation.epochs import Epochs

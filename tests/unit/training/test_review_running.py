@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_cli import GOOD, changed, command, toml
+from running import GOOD, changed, command, toml
 
 from rookery import SCAFFOLD, Data, Federation, FedOpt
 from rookery.data.split import hold_out
