@@ -11,9 +11,8 @@ import torch
 from rounds import rounds
 from torch import Tensor, nn
 
-from rookery import FCSG, FCSGM, SCAFFOLD, AccFCSGM, Conditional, Data, FedAvg, FedDRO, Federation, FedNest, Model, Program
-from rookery.data import Batch, Normal, Stored
-from rookery.federation.program import Schedule
+from rookery import FCSG, FCSGM, SCAFFOLD, AccFCSGM, Batch, Conditional, Data, FedAvg, FedDRO, Federation, FedNest, Model, Program, Schedule
+from rookery.data import Normal, Stored
 from rookery.objectives import kl_dro
 from rookery.problems import testproblems as known
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from rookery import Data, Minimization
-from rookery.data import Batch
+from rookery import Batch, Data, Minimization
 from rookery.data.sampling import Draw, Sampler, Selection
 from rookery.federation.client import Setting
 

@@ -20,7 +20,7 @@ from rookery import SCAFFOLD, Compositional, Data, FedAvg, FedDRO, Federation, M
 from rookery.engines import Wire
 from rookery.engines.frames import MAGIC, unpack
 from rookery.engines.site import Site
-from rookery.federation.oracles import Client
+from rookery.federation import Client
 
 steady = settings(deadline=None, derandomize=True)
 NAMES = ("a", "b", "c", "d")

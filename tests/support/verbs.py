@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from rookery import Data, Federation, Minimization, Program
-from rookery.errors import RookeryError
-from rookery.federation.oracles import Client
+from rookery import Data, Federation, Minimization, Program, RookeryError
+from rookery.federation import Client
 
 ENGINES = ["loop", "vectorised", "wire"]
 engines = pytest.mark.parametrize("engine", ENGINES)

@@ -17,8 +17,8 @@ import torch
 from PIL import Image
 from running import GOOD, changed, command, toml
 
-from rookery import FedAvg
-from rookery.errors import ConfigError, RookeryError
+from rookery import FedAvg, RookeryError
+from rookery.errors import ConfigError
 from rookery.studies.build import build
 from rookery.studies.description import algorithms, parse, read
 

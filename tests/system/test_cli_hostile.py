@@ -19,7 +19,7 @@ from rookery import report as reports
 from rookery.problems import testproblems as known
 from rookery.studies.build import build
 from rookery.studies.description import parse, read
-from rookery.training.loop import run
+from rookery.training import run
 
 
 @pytest.mark.parametrize(("arguments", "words"), [

@@ -10,7 +10,7 @@ import torch
 from rookery import ALSET, GCIVR, Epochs, FedAvg, FedBiOAcc, FedDRO, Federation, FedNest, LFedNest, LocalSGDA, SimFBO, as_bilevel
 from rookery.errors import AlgorithmError
 from rookery.problems import testproblems as known
-from rookery.training.schedules import Decay
+from rookery.training import Decay
 
 
 @pytest.mark.parametrize("algorithm", [SimFBO(0.1), FedBiOAcc(0.1), ALSET(0.1)], ids=lambda a: a.title)

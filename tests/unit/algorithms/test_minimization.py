@@ -24,12 +24,12 @@ from rookery import (
     FedProx,
     FedSVRG,
     LocalSGDM,
+    Schedule,
     as_bilevel,
     box,
     theory,
 )
 from rookery.errors import AlgorithmError
-from rookery.federation.program import Schedule
 from rookery.problems import testproblems as known
 
 FEDAVG = {"mu = 0 makes FedProx FedAvg": FedProx(LR, Q, 2, mu=0.0),

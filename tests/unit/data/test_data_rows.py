@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from running import changed
 
+from rookery import RookeryError
 from rookery.data import read_csv, read_npz
-from rookery.errors import ConfigError, DataError, RookeryError
+from rookery.errors import ConfigError, DataError
 from rookery.studies.build import build
 from rookery.studies.description import parse
 

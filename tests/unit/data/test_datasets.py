@@ -16,8 +16,8 @@ from rookery import FCSG, Batch, Data, Epochs, FedAvg, FedDRO, Federation, FedNe
 from rookery.data import PerTask, Positives, Replacement, Shuffled, Stored, Stratified, positive_counts
 from rookery.data.sampling import Draw, Request
 from rookery.errors import DataError
+from rookery.federation import Client
 from rookery.federation.client import Setting
-from rookery.federation.oracles import Client
 from rookery.objectives import ap_surrogate, hyper_parameters
 from rookery.problems import testproblems as known
 

@@ -16,7 +16,7 @@ from rookery import Data, Federation, Minimization, Program
 from rookery.data import Normal, PerTask, Replacement, Shuffled, Stored, Stratified
 from rookery.data.sampling import Request
 from rookery.errors import DataError
-from rookery.federation.oracles import Client
+from rookery.federation import Client
 
 # Gaussians
 

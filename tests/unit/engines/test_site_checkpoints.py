@@ -9,9 +9,9 @@ import pytest
 import torch
 from recorded_frames import Small, exchange, held, picture, plain, rows, scaffold
 
-from rookery import Data, Federation
+from rookery import Data, Federation, RookeryError
 from rookery.engines import Wire
-from rookery.errors import RookeryError, StateLost
+from rookery.errors import StateLost
 
 
 def test_sites_save_and_load_under_a_tag(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import torch
 from recorded_frames import Small, exchange, plain, rows
 from torch import Tensor
 
-from rookery import FedAvg, Federation, Minimization
+from rookery import FedAvg, Federation, Minimization, RookeryError
 from rookery.engines import Wire
 from rookery.engines.frames import pack, unpack
-from rookery.errors import RookeryError, UploadError
+from rookery.errors import UploadError
 
 
 def reply_with(**change: Any) -> Callable[[bytes], bytes]:

@@ -12,9 +12,8 @@ import twins_bilevel as twins
 from nested_problems import inverse_gradient
 from rounds import rounds
 
-from rookery import SCAFFOLD, Data, FedAvg, Federation, FedNova, ShroFBO, SimFBO
+from rookery import SCAFFOLD, Cohort, Data, FedAvg, Federation, FedNova, ShroFBO, SimFBO
 from rookery.errors import AlgorithmError
-from rookery.federation.federation import Cohort
 from rookery.federation.rng import systematic
 from rookery.problems import testproblems as known
 

@@ -10,7 +10,7 @@ import pytest
 from verbs import engines, federation, ones, work
 
 from rookery import Federation
-from rookery.federation.ledger import Ledger
+from rookery.federation import Ledger
 
 
 @engines

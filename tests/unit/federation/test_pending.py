@@ -12,7 +12,7 @@ from verbs import CALLS, engines, federation, ones, work
 
 from rookery import SCAFFOLD, Federation, Minimization
 from rookery.errors import AlgorithmError
-from rookery.federation.ledger import Ledger
+from rookery.federation import Ledger
 from rookery.problems import testproblems as known
 
 

@@ -12,7 +12,7 @@ from verbs import Work, engines, federation, ones, scale, work
 
 from rookery import Program
 from rookery.errors import EngineError, PlacementError
-from rookery.federation.oracles import Client
+from rookery.federation import Client
 
 
 def test_a_tensor_captured_from_a_function_is_refused() -> None:

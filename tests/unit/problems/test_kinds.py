@@ -10,6 +10,7 @@ from differences import difference
 from torch import Tensor
 
 from rookery import (
+    Batch,
     Bilevel,
     Compositional,
     CompositionalMinimax,
@@ -21,7 +22,6 @@ from rookery import (
     Minimization,
     conditional_as_compositional,
 )
-from rookery.data import Batch
 from rookery.errors import AlgorithmError, ProblemError
 from rookery.problems.autodiff import functional
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rookery import Federation, FedNest, as_bilevel
-from rookery.data import Batch
+from rookery import Batch, Federation, FedNest, as_bilevel
 from rookery.errors import AlgorithmError
 from rookery.objectives import kl_dro
 from rookery.problems import testproblems as known

@@ -10,8 +10,7 @@ import torch
 from differences import difference
 from torch import Tensor
 
-from rookery import Bilevel, Compositional, CompositionalMinimax, Conditional, Minimax, Minimization
-from rookery.data import Batch
+from rookery import Batch, Bilevel, Compositional, CompositionalMinimax, Conditional, Minimax, Minimization
 from rookery.problems import testproblems as known
 from rookery.problems.testproblems import TestProblem
 

@@ -16,7 +16,7 @@ from rookery.engines import Wire
 from rookery.errors import CheckpointError
 from rookery.objectives import kl_dro
 from rookery.problems import testproblems as known
-from rookery.training.checkpoint import load, save
+from rookery.training import load, save
 
 
 @engines

@@ -16,13 +16,13 @@ import torch
 from running import GOOD, changed, command, toml
 
 from rookery import SCAFFOLD, Data, Federation, FedOpt
-from rookery.data.split import hold_out
+from rookery.data import hold_out
 from rookery.errors import CheckpointError, ConfigError, NonFinite
 from rookery.problems import testproblems as known
 from rookery.studies.build import build
 from rookery.studies.compare import compare
 from rookery.studies.description import parse
-from rookery.training.loop import run
+from rookery.training import run
 
 K = known.minimization()
 
