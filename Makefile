@@ -9,7 +9,7 @@ setup: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cli,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cli,dev,docs]'
 	touch $@
 
 DEMO := $(patsubst %,examples/demo/%.toml,FedAvg FedAvg-weighted FCSG-M Acc-FCSG-M FedDRO)
@@ -36,7 +36,8 @@ slow: setup  ## what takes longer
 bench: setup  ## ratios against plain PyTorch loops
 	$(BIN)/python benchmarks/run.py
 
-docs: setup  ## the documents' code runs as it stands
+docs: setup  ## the documents as a site, in site/; then the code in them runs as it stands
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python -m pytest -q tests/system/test_docs.py src
 
 check: setup  ## lint and types
@@ -44,4 +45,4 @@ check: setup  ## lint and types
 	$(BIN)/mypy
 
 clean:
-	rm -rf .venv runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv runs build site .pytest_cache .mypy_cache .ruff_cache .hypothesis

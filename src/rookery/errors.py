@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "AlgorithmError", "CheckpointError", "ConfigError", "DataError", "Diverged", "EngineError", "FrameError", "ModuleError", "NonFinite",
+    "PlacementError", "ProblemError", "RookeryError", "StateLost", "UploadError", "WeightError", "WriteError",
+]
+
 
 class RookeryError(Exception):
     """Base of every error that Rookery raises on purpose."""

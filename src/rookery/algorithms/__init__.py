@@ -1,7 +1,7 @@
 """The algorithms, one file per paper, by the kind of problem they solve."""
 
 from . import theory
-from .base import Algorithm
+from .base import Algorithm, Number, check_fraction, check_positive, check_start, value_at
 from .bilevel import ALSET, BSA, TTSA, FedBiOAcc, FedNest, FedNestSGD, LFedNest, ShroFBO, SimFBO, StocBiO, estimate_smoothness
 from .compositional import (
     GCIVR,
@@ -27,6 +27,6 @@ __all__ = [
     "ALSET", "BSA", "BSGD", "FCSG", "FCSGM", "GCIVR", "MBSGD", "NASA", "PDSGD", "SCAFFOLD", "SCGD", "SGDA", "SMD", "TTSA",
     "AccFCSGM", "Algorithm", "BSpiderBoost", "ComFedL", "FastDRO", "FedAvg", "FedAvgCaseI", "FedAvgCaseII", "FedAvgS",
     "FedBiOAcc", "FedDRO", "FedGDAGT", "FedLin", "FedNest", "FedNestSGD", "FedNova", "FedOpt", "FedProx", "FedSVRG", "LFedNest",
-    "LocalSCGD", "LocalSCGDM", "LocalSGDA", "LocalSGDM", "ModifiedFedAvg", "PDSGDWeights", "ShroFBO", "SimFBO", "StocBiO",
-    "Unconstrained", "estimate_smoothness", "theory",
+    "LocalSCGD", "LocalSCGDM", "LocalSGDA", "LocalSGDM", "ModifiedFedAvg", "Number", "PDSGDWeights", "ShroFBO", "SimFBO", "StocBiO",
+    "Unconstrained", "check_fraction", "check_positive", "check_start", "estimate_smoothness", "theory", "value_at",
 ]

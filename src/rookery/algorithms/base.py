@@ -17,6 +17,7 @@ from ..federation.program import PROGRAMS, Program, Schedule, value_at
 from ..problems.base import Problem
 
 Number = float | Schedule
+"""The type of a hyper-parameter that is a number or a schedule of numbers; `value_at` reads it."""
 P = TypeVar("P", bound=Problem)
 
 __all__ = ["Algorithm", "Number", "check_fraction", "check_positive", "check_start", "value_at"]

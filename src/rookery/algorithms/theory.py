@@ -39,9 +39,10 @@ def fcsg_m(T: int, N: int, S_F: float) -> dict[str, Any]:
 
 
 def acc_fcsg_m(T: int, N: int, S_F: float, b: int = 1) -> dict[str, Any]:
-    """Acc-FCSG-M with outer batches b: q = (T/N²)^⅓, α = N^⅔/(12 S_F T^⅓) ≤ 1/(12 q S_F), β = 30 S_F² α²/(bN) = 5 N^⅓/(24 T^⅔ b), and a
-    first batch B = T^⅓/N^⅔, at least b. Wu et al. 2023, Corollary 4.8 and Lemma D.3; Theorem 4.7 prints β = 5 S_F α, which contradicts
-    both.
+    """Acc-FCSG-M with outer batches b: q = (T/N²)^⅓, α = N^⅔/(12 S_F T^⅓) ≤ 1/(12 q S_F), β = 30 S_F² α²/(bN) = 5 N^⅓/(24 T^⅔ b).
+
+    The first batch is B = T^⅓/N^⅔, at least b. Wu et al. 2023, Corollary 4.8 and Lemma D.3; Theorem 4.7 prints β = 5 S_F α, which
+    contradicts both.
 
     T/q = (NT)^⅔ exchanges. The inner batch is m = O(ε⁻²).
     """
@@ -53,10 +54,10 @@ def acc_fcsg_m(T: int, N: int, S_F: float, b: int = 1) -> dict[str, Any]:
 
 
 def feddro(T: int, K: int, B_g: float, L_f: float, b: int = 1) -> dict[str, Any]:
-    """FedDRO over K clients with batches b: η = √(bK/T), β = 4 B_g⁴ L_f² η, I = T^¼/(bK)^¾. Khanduri et al. 2023, Theorem 5.1 and
-    Corollary 5.2, which bounds I from above: it is rounded down.
+    """FedDRO over K clients with batches b: η = √(bK/T), β = 4 B_g⁴ L_f² η, I = T^¼/(bK)^¾.
 
-    B_g bounds ∇g_k, L_f is the smoothness of f. The theorem holds from some T on, which keeps η below a bound; it is not checked here.
+    Khanduri et al. 2023, Theorem 5.1 and Corollary 5.2, which bounds I from above: it is rounded down. B_g bounds ∇g_k, L_f is the
+    smoothness of f. The theorem holds from some T on, which keeps η below a bound; it is not checked here.
     """
     check_positive(T=T, K=K, B_g=B_g, L_f=L_f, b=b)
     lr = math.sqrt(b * K / T)
@@ -65,8 +66,9 @@ def feddro(T: int, K: int, B_g: float, L_f: float, b: int = 1) -> dict[str, Any]
 
 
 def sgda(l: float, mu: float) -> dict[str, Any]:
-    """SGDA on an l-smooth f that is mu-strongly concave in y: η_y = 1/l, η_x = 1/(κ²l), κ = l/mu. Lin, Jin, Jordan 2020, Theorem 4.5,
-    with 1 for the constant that hides in η_x = Θ(1/(κ²l)).
+    """SGDA on an l-smooth f that is mu-strongly concave in y: η_y = 1/l, η_x = 1/(κ²l), κ = l/mu.
+
+    Lin, Jin, Jordan 2020, Theorem 4.5, with 1 for the constant that hides in η_x = Θ(1/(κ²l)).
     """
     check_positive(l=l, mu=mu)
     return {"lr": mu**2 / l**3, "inner_lr": 1 / l}

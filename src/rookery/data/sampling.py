@@ -70,11 +70,15 @@ class Draw:
 
 
 class Sampler(Protocol):
-    """Selects samples, then fetches them."""
+    """What a problem asks of its sampler, which selects samples for many clients and steps at once, and then fetches them."""
 
-    def select(self, draw: Draw, request: Request) -> Selection: ...
+    def select(self, draw: Draw, request: Request) -> Selection:
+        """What to fetch, as tensors by name with the leading axes (clients, steps)."""
+        ...
 
-    def fetch(self, data: Data, selection: Selection) -> Batch: ...
+    def fetch(self, data: Data, selection: Selection) -> Batch:
+        """The samples of one step, from a selection with the leading axis (clients), or with none for one client."""
+        ...
 
     def whole(self, fields: dict[str, Tensor]) -> Batch:
         """All of one client's samples, from views of its rows."""
@@ -113,7 +117,7 @@ def _everything(draw: Draw) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Replacement(_Rows):
-    """Uniform with replacement (what the papers assume)."""
+    """Draws rows uniformly with replacement, which is what the papers assume."""
 
     def rows(self, draw: Draw, size: int) -> NDArray[np.int64]:
         return draw.below(size, draw.column(draw.data.sizes))
@@ -121,7 +125,7 @@ class Replacement(_Rows):
 
 @dataclass(frozen=True)
 class Shuffled(_Rows):
-    """Shuffled epochs: within one call of a client function every row comes once before any comes twice."""
+    """Draws rows in shuffled epochs: within one call of a client function every row comes once before any comes twice."""
 
     def rows(self, draw: Draw, size: int) -> NDArray[np.int64]:
         return draw.shuffled(size)
@@ -129,7 +133,7 @@ class Shuffled(_Rows):
 
 @dataclass(frozen=True)
 class Stratified(_Rows):
-    """A fixed number of positives in every batch: the first `positives` rows have `label` > 0, the others not."""
+    """Draws a fixed number of positives in every batch: the first `positives` rows have `label` > 0, the others not."""
 
     label: str
     positives: int

@@ -13,7 +13,7 @@ from .store import Data
 
 
 class Parts(NamedTuple):
-    """Row numbers, in ascending order."""
+    """The row numbers of the training, validation and test rows, each in ascending order."""
 
     train: NDArray[np.int64]
     validation: NDArray[np.int64]

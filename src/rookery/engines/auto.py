@@ -14,7 +14,10 @@ LARGEST = 300_000  # parameters; above it, one set of weights per client streams
 
 
 class Auto(LocalEngine):
-    """`reason` says why the engine in use was chosen."""
+    """Runs all clients as one graph where that is faster, and client by client for large nets and for functions that cannot be traced.
+
+    `reason` says why the engine in use was chosen.
+    """
 
     def bind(self, setting: Setting) -> None:
         super().bind(setting)

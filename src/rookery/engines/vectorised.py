@@ -60,7 +60,7 @@ _PLANS: WeakKeyDictionary[Problem, dict[Any, Plan]] = WeakKeyDictionary()  # fed
 
 
 class Vectorised(LocalEngine):
-    """Runs an operation for all clients of a cohort at once."""
+    """Runs a client function for all clients of a cohort at once, as one graph that is traced on its first use."""
 
     name = "vectorised"
 

@@ -22,7 +22,10 @@ FINISH = 0  # the number under which the constants of `prepare` travel
 
 
 class Wire:
-    """One `Site` per client. `folder` is where the sites keep their checkpoints; `frame_bytes` counts what really crossed."""
+    """Keeps every client behind a `Site` in this process, and reaches it only through the bytes that a network would carry.
+
+    `folder` is where the sites keep their checkpoints; `frame_bytes` counts what really crossed.
+    """
 
     name = "wire"
 

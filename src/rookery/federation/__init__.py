@@ -22,15 +22,15 @@ if TYPE_CHECKING:
         MinimizationClient,
     )
     from .placed import Placed
-    from .program import Program, Schedule, value_at
+    from .program import Program, Schedule
 
 __all__ = [
     "BilevelClient", "Client", "Cohort", "CompositionalClient", "CompositionalMinimaxClient", "ConditionalClient", "Engine", "Epochs",
-    "Federation", "Ledger", "MinimaxClient", "MinimizationClient", "Placed", "Program", "Schedule", "value_at",
+    "Federation", "Ledger", "MinimaxClient", "MinimizationClient", "Placed", "Program", "Schedule",
 ]
 
 __getattr__, __dir__ = lazy(__name__, {
-    "engine": ["Engine"], "epochs": ["Epochs"], "federation": ["Cohort", "Federation"], "ledger": ["Ledger"],
+    "engine": ["Engine"], "epochs": ["Epochs"], "federation": ["Cohort", "Federation"], "ledger": ["Ledger"], "placed": ["Placed"],
     "oracles": ["BilevelClient", "Client", "CompositionalClient", "CompositionalMinimaxClient", "ConditionalClient", "MinimaxClient",
                 "MinimizationClient"],
-    "placed": ["Placed"], "program": ["Program", "Schedule", "value_at"]})
+    "program": ["Program", "Schedule"]})

@@ -14,7 +14,7 @@ from .reducer import Reducer
 
 
 class Engine(Protocol):
-    """Runs client functions somewhere."""
+    """What a federation asks of an engine, which runs client functions somewhere: in this process, or at remote sites."""
 
     name: str
 

@@ -36,7 +36,7 @@ Argument = Placed | Floats | Index | float | str | tuple[float, ...] | None  # b
 
 
 class Cohort(Place, Generic[P_co]):
-    """Some of the clients, with the verbs."""
+    """Some of the clients of a federation, and what an algorithm may do with them: broadcast, map and iterate, mean and sum."""
 
     def __init__(self, fed: Federation[P_co], index: Index, even: bool = False) -> None:
         super().__init__(index, fed.data.names)
@@ -148,7 +148,7 @@ class Cohort(Place, Generic[P_co]):
     @overload
     def sum(self, first: Placed, second: Placed, /, *others: Placed) -> tuple[Tensor, ...]: ...
     def sum(self, *values: Placed) -> Tensor | tuple[Tensor, ...]:
-        """Clients → server: the plain sum."""
+        """Clients → server: the plain sum. One exchange, however many values; they leave the clients."""
         return _single(self.fed.pending.bring(self, values, np.ones(self.size), floating=False))
 
     def take(self, state: Placed, default: Placed) -> Placed:
@@ -215,10 +215,12 @@ class Federation(Cohort[P_co]):
 
     @property
     def problem(self) -> P_co:
+        """What is minimised; after `prepare` the finished problem."""
         return self._problem
 
     @property
     def population(self) -> int:
+        """The number of all clients."""
         return len(self.data.names)
 
     def prepare(self, x: Tensor) -> P_co:
@@ -292,10 +294,11 @@ class Federation(Cohort[P_co]):
             self.counters = before
 
     def project_x(self, x: Tensor) -> Tensor:
-        """The problem's projection, for use after a mean."""
+        """The problem's projection of x, for use after a mean; x itself where there is none."""
         return x if self.problem.project_x is None else self.problem.project_x(x)
 
     def project_y(self, y: Tensor) -> Tensor:
+        """The problem's projection of y, for use after a mean; y itself where there is none."""
         return y if self.problem.project_y is None else self.problem.project_y(y)
 
     # below: bookkeeping

@@ -37,7 +37,9 @@ class Line:
 
 
 class Ledger:
-    """One account per phase.
+    """What crossed the network and what it cost to compute, counted by the federation itself: `ledger[phase]` is an `Account`.
+
+    The phases are `setup`, `train`, `output` and `evaluation`.
 
     >>> ledger = Ledger()
     >>> ledger.book(exchanges=1, floats_up=10)

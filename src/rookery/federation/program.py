@@ -34,11 +34,12 @@ class Schedule(Program):
     """A hyper-parameter that changes with the round; subclasses define `at(t)`."""
 
     def at(self, t: int) -> float:
+        """The value in round t, counted from 0."""
         raise NotImplementedError
 
 
 def value_at(number: float | Schedule, t: int) -> float:
-    """A hyper-parameter's value in round t."""
+    """A hyper-parameter's value in round t: that of a schedule then, or the number itself."""
     return number.at(t) if isinstance(number, Schedule) else number
 
 

@@ -1,4 +1,4 @@
-"""What every kind of problem has."""
+"""What every kind of problem has: sampling, projections, hand-written oracles, constants to agree on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Variables = dict[str, tuple[int, dict[str, Callable[..., Tensor]]]]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Problem:
-    """What every kind has.
+    """Base of the six kinds of problem: what all of them can be given beside their functions.
 
     sampling:    how a client draws (`rookery.data`)
     project_x, project_y: projections onto the feasible sets; gradients are taken at projected points, and each mean is projected
@@ -67,8 +67,11 @@ class Problem:
         return self.oracles.get(name) or getattr(self, name)
 
     def variables(self, oracle: str) -> Variables:
-        """For an oracle of derivatives: what they are taken in, by letter, each with its place among the arguments and with the functions
-        of which one at least must depend on it. These take the oracle's arguments up to the batch."""
+        """The variables that an oracle's derivatives are taken in, by letter; empty for an oracle that takes none.
+
+        Each comes with its place among the arguments, and with the functions of which one at least must depend on it. These take the
+        oracle's arguments up to the batch.
+        """
         return {}
 
     def check_oracle(self, name: str, expected: Any, result: Any) -> None:

@@ -22,15 +22,20 @@ from .base import Problem, Variables
 
 @dataclass(frozen=True, eq=False)
 class Minimization(Problem):
-    """min_x mean_k E f_k(x; ξ).  f(x, batch) → scalar."""
+    """A plain minimisation, min_x mean_k E f_k(x; ξ).
+
+    f(x, batch) → scalar, the mean loss of the batch.
+    """
 
     ORACLES: ClassVar[tuple[str, ...]] = ("value", "gradient")
     f: Callable[[Tensor, Batch], Tensor]
 
     def value(self, x: Tensor, b: Batch) -> Tensor:
+        """The mean loss f(x) of the batch."""
         return self.f(x, b)
 
     def gradient(self, x: Tensor, b: Batch) -> Tensor:
+        """The gradient ∇f(x) of the batch's mean loss."""
         return grad(lambda z: self.f(z, b), x)
 
     def variables(self, oracle: str) -> Variables:
@@ -39,7 +44,7 @@ class Minimization(Problem):
 
 @dataclass(frozen=True, eq=False)
 class Conditional(Problem):
-    """min_x mean_k E_ξ f_ξ( E_{η|ξ} g_η(x, ξ) ) + h(x).
+    """An expectation inside a nonlinear function, min_x mean_k E_ξ f_ξ( E_{η|ξ} g_η(x, ξ) ) + h(x).
 
     g(x, ξ, η) → (b, m, p) for b outer samples and m inner samples of each; f(u, ξ) → (b,) at u of shape (b, p);
     h(x) → scalar, optional. `gradient` is that of the empirical nested objective: biased, by O(1/m) for smooth f.
@@ -51,6 +56,7 @@ class Conditional(Problem):
     h: Callable[[Tensor], Tensor] | None = None
 
     def value(self, x: Tensor, b: Batch) -> Tensor:
+        """The empirical nested objective, with the mean over the inner samples inside f."""
         if b.inner is None:
             raise ProblemError("a conditional problem needs conditional samples: give it sampling=Stored(...), PerTask(...) or Normal(...)")
         inner = self.g(x, b, b.inner)
@@ -61,6 +67,7 @@ class Conditional(Problem):
         return value if self.h is None else value + self.h(x)
 
     def gradient(self, x: Tensor, b: Batch) -> Tensor:
+        """The gradient of the empirical nested objective in x."""
         return grad(lambda z: self.value(z, b), x)
 
     def variables(self, oracle: str) -> Variables:
@@ -76,7 +83,7 @@ def flat(value: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Compositional(Problem):
-    """min_x h(x) + f(g(x)), h = mean_k E h_k.
+    """A composition with the inner map g, min_x h(x) + f(g(x)), h = mean_k E h_k.
 
     `shared=True`: g = mean_k E g_k(x; ζ) and f(z) is known to all. `shared=False`: mean_k f_k(g_k(x)), with f(z, batch).
     g(x, batch) → (d_g,), f → scalar, h(x, batch) → scalar, optional.
@@ -96,24 +103,31 @@ class Compositional(Problem):
         return oracle if name != "g" else lambda x, b: flat(oracle(x, b))
 
     def g_vjp(self, x: Tensor, b: Batch, v: Tensor) -> Tensor:
+        """The product J_g(x)ᵀv, without the Jacobian itself."""
         return vjp(lambda z: self.g(z, b), x, v)
 
     def g_and_jacobian(self, x: Tensor, b: Batch) -> tuple[Tensor, Tensor]:
+        """The inner value g(x) and its Jacobian J_g(x), from one forward pass and d_g backward ones."""
         return value_and_jacobian(lambda z: flat(self.g(z, b)), x)
 
     def f_value(self, z: Tensor, b: Batch | None = None) -> Tensor:
+        """The outer value f(z); it takes a batch where `shared` is False."""
         return self.f(z) if self.shared else self.f(z, b)
 
     def f_gradient(self, z: Tensor, b: Batch | None = None) -> Tensor:
+        """The gradient ∇f(z) of the outer function."""
         return grad(lambda u: self.f_value(u, b), z)
 
     def h_value(self, x: Tensor, b: Batch) -> Tensor:
+        """The plain term h(x), 0 where there is none."""
         return torch.zeros((), dtype=x.dtype, device=x.device) if self.h is None else self.h(x, b)
 
     def h_gradient(self, x: Tensor, b: Batch) -> Tensor:
+        """The gradient ∇h(x) of the plain term, 0 where there is none."""
         return torch.zeros_like(x) if self.h is None else grad(lambda z: self.h_value(z, b), x)
 
     def plug_in_gradient(self, x: Tensor, b: Batch) -> Tensor:
+        """The gradient of h + f∘g in x with g of this one batch: biased."""
         return grad(lambda z: self.f_value(self.g(z, b), b) + self.h_value(z, b), x)
 
     def variables(self, oracle: str) -> Variables:
@@ -125,15 +139,20 @@ class Compositional(Problem):
 
 @dataclass(frozen=True, eq=False)
 class Minimax(Problem):
-    """min_x max_y mean_k E f_k(x, y; ξ).  f(x, y, batch) → scalar."""
+    """A minimax problem, min_x max_y mean_k E f_k(x, y; ξ).
+
+    f(x, y, batch) → scalar, the mean loss of the batch.
+    """
 
     ORACLES: ClassVar[tuple[str, ...]] = ("f", "f_x", "f_y")
     f: Callable[[Tensor, Tensor, Batch], Tensor]
 
     def f_x(self, x: Tensor, y: Tensor, b: Batch) -> Tensor:
+        """The gradient of f in x."""
         return grad(lambda z: self.f(z, y, b), x)
 
     def f_y(self, x: Tensor, y: Tensor, b: Batch) -> Tensor:
+        """The gradient of f in y."""
         return grad(lambda z: self.f(x, z, b), y)
 
     def variables(self, oracle: str) -> Variables:
@@ -142,19 +161,25 @@ class Minimax(Problem):
 
 @dataclass(frozen=True, eq=False)
 class CompositionalMinimax(Problem):
-    """min_x max_y mean_k f_k( mean_j g_j(x), y ).  g(x, batch) → (d_g,), f(z, y, batch) → scalar."""
+    """A composition in a minimax problem, min_x max_y mean_k f_k( mean_j g_j(x), y ).
+
+    g(x, batch) → (d_g,), f(z, y, batch) → scalar.
+    """
 
     ORACLES: ClassVar[tuple[str, ...]] = ("g", "g_vjp", "f", "f_z", "f_y")
     f: Callable[[Tensor, Tensor, Batch], Tensor]
     g: Callable[[Tensor, Batch], Tensor]
 
     def g_vjp(self, x: Tensor, b: Batch, v: Tensor) -> Tensor:
+        """The product J_g(x)ᵀv, without the Jacobian itself."""
         return vjp(lambda z: self.g(z, b), x, v)
 
     def f_z(self, z: Tensor, y: Tensor, b: Batch) -> Tensor:
+        """The gradient of f in the inner value z."""
         return grad(lambda u: self.f(u, y, b), z)
 
     def f_y(self, z: Tensor, y: Tensor, b: Batch) -> Tensor:
+        """The gradient of f in y."""
         return grad(lambda u: self.f(z, u, b), y)
 
     def variables(self, oracle: str) -> Variables:
@@ -165,8 +190,9 @@ class CompositionalMinimax(Problem):
 
 @dataclass(frozen=True, eq=False)
 class Bilevel(Problem):
-    """min_x mean_k f_k(x, y*(x)),  y*(x) = argmin_y mean_k g_k(x, y).  f, g(x, y, batch) → scalar.
+    """An optimisation inside an optimisation, min_x mean_k f_k(x, y*(x)),  y*(x) = argmin_y mean_k g_k(x, y).
 
+    f, g(x, y, batch) → scalar.
     `inverse` says what stands for [∇²yy g]⁻¹ in the hypergradient: `series`, an approximation; `identity`, exactly I
     (an embedded composition); `none`, no indirect term at all (an embedded minimax or plain problem).
     """
@@ -178,20 +204,23 @@ class Bilevel(Problem):
     inner: bool = True  # whether there is an inner problem at all
 
     def f_x(self, x: Tensor, y: Tensor, b: Batch) -> Tensor:
+        """The gradient of the outer loss in x, with y held fixed."""
         return grad(lambda z: self.f(z, y, b), x)
 
     def f_y(self, x: Tensor, y: Tensor, b: Batch) -> Tensor:
+        """The gradient of the outer loss in y."""
         return grad(lambda z: self.f(x, z, b), y)
 
     def g_y(self, x: Tensor, y: Tensor, b: Batch) -> Tensor:
+        """The gradient of the inner loss in y."""
         return grad(lambda z: self.g(x, z, b), y)
 
     def g_yy(self, x: Tensor, y: Tensor, b: Batch, v: Tensor) -> Tensor:
-        """∇²yy g · v"""
+        """The Hessian of g in y times a vector, ∇²yy g·v."""
         return hvp(lambda z: self.g(x, z, b), y, v)
 
     def g_xy(self, x: Tensor, y: Tensor, b: Batch, v: Tensor) -> Tensor:
-        """∇²xy g · v, a vector of x's length"""
+        """The mixed second derivative of g times a vector of y's length, ∇²xy g·v: a vector of x's length."""
         return cross(lambda z, w: self.g(z, w, b), x, y, v)
 
     def variables(self, oracle: str) -> Variables:

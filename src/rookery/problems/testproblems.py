@@ -26,7 +26,7 @@ SIZES = (5, 3, 4, 7)
 
 @dataclass(frozen=True)
 class TestProblem:
-    """A problem, its data, the solution x* (and y*), where to start, and the exact gradient of the whole objective in x."""
+    """A problem with its data and its known solution x* (and y*), where to start, and the exact gradient of the whole objective in x."""
 
     __test__: ClassVar[bool] = False  # pytest takes classes of such a name for tests
 

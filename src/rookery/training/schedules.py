@@ -11,7 +11,7 @@ from ..federation.program import Schedule
 
 @dataclass(frozen=True)
 class Drop(Schedule):
-    """`start`, times `factor` from each of `rounds` on.
+    """A step size that drops: `start`, multiplied by `factor` from each of `rounds` on.
 
     >>> schedule = Drop(0.8, (90,), 0.5)
     >>> schedule.at(89), schedule.at(90)
@@ -31,7 +31,7 @@ class Drop(Schedule):
 
 @dataclass(frozen=True)
 class Decay(Schedule):
-    """`start`·(1 + t/`over`)^(−`power`): half, a third, … after 1, 2, … times `over` rounds where the power is 1.
+    """A step size that decays, `start`·(1 + t/`over`)^(−`power`): half, a third, … after 1, 2, … times `over` rounds where the power is 1.
 
     >>> Decay(1.0, over=10).at(30)
     0.25
@@ -50,7 +50,7 @@ class Decay(Schedule):
 
 @dataclass(frozen=True)
 class Cosine(Schedule):
-    """From `start` to `end` along half a cosine over `rounds` rounds.
+    """A step size that falls from `start` to `end` along half a cosine over `rounds` rounds.
 
     >>> [round(Cosine(1.0, 10).at(t), 3) for t in (0, 5, 10, 20)]
     [1.0, 0.5, 0.0, 0.0]

@@ -19,7 +19,9 @@ from ._base import Centralised
 
 @dataclass(frozen=True)
 class ALSET(Centralised):
-    """`inner_steps` SGD steps on y from the last one, then one HIA step on x. FedNest-SGD of one client with one local step.
+    """`inner_steps` SGD steps on y from the last one, then one step on x with the Hessian inverse approximated by HIA.
+
+    It is FedNest-SGD of one client with one local step.
 
     >>> ALSET(lr=0.1, inner_steps=3).inner_steps
     3

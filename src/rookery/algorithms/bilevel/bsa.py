@@ -20,7 +20,10 @@ from ._base import Centralised
 
 @dataclass(frozen=True)
 class BSA(Centralised):
-    """t_k = inner_steps·⌈√(k+1)⌉ SGD steps on y from y_0, the same point in every iteration, then one HIA step on x."""
+    """t_k = inner_steps·⌈√(k+1)⌉ SGD steps on y from y_0, the same point in every iteration, then one step on x.
+
+    The step has the Hessian inverse of HIA, (N/L_g)Π_j(I − ∇²yy g_j/L_g) with a random number of factors below N = `terms`.
+    """
 
     title: ClassVar[str] = "BSA"
 

@@ -75,7 +75,9 @@ class Curvature(Program):
 
 
 def estimate_smoothness(fed: Federation[Problem], x: Tensor, y: Tensor, iterations: int = 20) -> float:
-    """ℓ_{g,1} at (x, y): the largest eigenvalue of mean_i ∇²yy g_i by power iteration, an exchange of d_y numbers each, in phase `setup`.
+    """Estimate the smoothness ℓ_{g,1} of the inner problem at (x, y), the largest eigenvalue of mean_i ∇²yy g_i.
+
+    By power iteration, an exchange of d_y numbers each, in phase `setup`.
 
     It comes from below, so leave room: `FedNest(smoothness=1.1 * estimate_smoothness(fed, x, y), …)`. LFedNest sums at each client,
     whose own curvature may be larger.

@@ -66,7 +66,7 @@ class FedBiOAcc(Algorithm[Bilevel]):
                                  "take a larger delay, or a smaller scale or decay")
 
     def alpha(self, t: int) -> float:
-        """α_t, for t = 1, 2, …"""
+        """The factor α_t of all step sizes, with t counted from 1."""
         return float(self.scale / (self.delay + t) ** (1 / 3))
 
     def init(self, fed: Federation[Bilevel], x: Tensor, y: Tensor | None = None, u: Tensor | None = None) -> State:

@@ -91,7 +91,7 @@ class _Nested(Algorithm[Bilevel]):
 
     @staticmethod
     def h(c: BilevelClient, x: Tensor, y: Tensor, p: Tensor, bf: Batch, bg: Batch) -> Tensor:
-        """h_i(x) = ∂x f_i(x, y; ξ) − ∇²xy g_i(x, y; ζ)·p"""
+        """The direction h_i(x) = ∂x f_i(x, y; ξ) − ∇²xy g_i(x, y; ζ)·p."""
         return c.f_x(x, y, bf) - c.g_xy(x, y, bg, p)
 
 

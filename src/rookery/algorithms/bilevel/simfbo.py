@@ -109,8 +109,10 @@ class SimFBO(_OneLoop):
 
 @dataclass(frozen=True)
 class ShroFBO(_OneLoop):
-    """SimFBO with each client's sums divided by ‖a_i‖₁ = τ_i and the server's steps multiplied by Σ_i p_i‖a_i‖₁: unequal τ_i do not
-    tilt the objective. With equal τ_i it is SimFBO."""
+    """SimFBO with each client's sums divided by ‖a_i‖₁ = τ_i and the server's steps multiplied by Σ_i p_i‖a_i‖₁.
+
+    Unequal τ_i then do not tilt the objective. With equal τ_i it is SimFBO.
+    """
 
     title: ClassVar[str] = "ShroFBO"
 

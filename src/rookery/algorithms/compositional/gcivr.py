@@ -58,7 +58,7 @@ class GCIVR(Composition):
         return self.State(x, s.t + 1)
 
     def step(self, fed: Federation[Compositional], x: Tensor, v: Tensor, lr: float) -> Tensor:
-        """x − η(Jᵀ∇f(y) + w), at the server, which knows f"""
+        """The step x − η(Jᵀ∇f(y) + w), at the server, which knows f."""
         rows = len(v) // (1 + len(x))
         y, flat, w = v[:rows], v[rows : rows + rows * len(x)], v[rows + rows * len(x):]
         J = flat.reshape(rows, len(x))
@@ -74,7 +74,7 @@ class GCIVR(Composition):
 
     @staticmethod
     def estimate(c: CompositionalClient, x: Tensor, b: Batch) -> Tensor:
-        """y, J row by row, then w, in one vector"""
+        """The estimates y, J (row by row) and w in one vector."""
         y, J = c.g_and_jacobian(x, b)
         w = () if c.problem.h is None else (c.h_gradient(x, b),)
         return torch.cat([y, J.reshape(-1), *w])

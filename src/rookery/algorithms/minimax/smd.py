@@ -44,7 +44,7 @@ class SMD(Saddle):
         return super().validate(fed, x)
 
     def stage(self, t: int) -> int:
-        """j_t, the steps of stage t"""
+        """The number of steps j_t of stage t."""
         return self.local_steps * (t + 1) ** 2
 
     def round(self, fed: Federation[Minimax], s: Saddle.State) -> Saddle.State:
@@ -59,7 +59,7 @@ class SMD(Saddle):
 
     def step(self, c: MinimaxClient, x: Tensor, y: Tensor, mx: Tensor, my: Tensor, centre: Tensor, lr: float,
              inner_lr: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """mx, my become the means of the points that the steps start from"""
+        """One step of x and y; mx and my become the means of the points that the steps start from."""
         b = c.draw(self.batch)
         return (c.project_x(x - lr * (c.f_x(x, y, b) + (x - centre) / self.prox)), c.project_y(y + inner_lr * c.f_y(x, y, b)),
                 mx + x / c.steps, my + y / c.steps)

@@ -24,7 +24,9 @@ SERVERS = ("momentum", "adagrad", "adam", "yogi")
 
 @dataclass(frozen=True)
 class FedOpt(LocalSteps[Minimization]):
-    """Δ = mean_i(x_i − x) after FedAvg's local steps, then x ← x + server_lr·m/(√v + tau), m ← beta1·m + (1 − beta1)·Δ, and
+    """FedAvg's local steps, then a step of an optimiser at the server along Δ = mean_i(x_i − x).
+
+    x ← x + server_lr·m/(√v + tau), with m ← beta1·m + (1 − beta1)·Δ and, by the name of the `server`:
 
         adagrad   v ← v + Δ²
         adam      v ← beta2·v + (1 − beta2)·Δ²

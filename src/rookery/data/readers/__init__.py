@@ -29,6 +29,7 @@ DATASETS: dict[str, Callable[..., tuple[Table, Table]]] = {
     **{name: partial(libsvm, name) for name in ("a9a", "ijcnn1", "w8a")},
     **{name: partial(medmnist, name) for name in MEDMNIST},
 }
+"""The readers of `load`, by the names of their data sets."""
 
 
 def load(name: str, **options: Any) -> tuple[Table, Table]:
