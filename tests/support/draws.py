@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from rookery import Batch, Data, Minimization
-from rookery.data.sampling import Draw, Sampler, Selection
+from rookery.data import Draw, Sampler
+from rookery.data.sampling import Selection
 from rookery.federation.client import Setting
 
 ENGINES = ["loop", "vectorised", "wire"]

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from rookery import FCSG, Batch, Data, Epochs, FedAvg, FedDRO, Federation, FedNest, LocalSGDA, Minimization, Model, Program
-from rookery.data import PerTask, Positives, Replacement, Shuffled, Stored, Stratified, positive_counts
-from rookery.data.sampling import Draw, Request
+from rookery.data import Draw, PerTask, Positives, Replacement, Request, Shuffled, Stored, Stratified, positive_counts
 from rookery.errors import DataError
 from rookery.federation import Client
 from rookery.federation.client import Setting

@@ -11,8 +11,7 @@ import torch
 from draws import draw_of, labelled, one
 
 from rookery import Data
-from rookery.data import PerTask, Replacement, Shuffled, Stored, Stratified
-from rookery.data.sampling import Request
+from rookery.data import PerTask, Replacement, Request, Shuffled, Stored, Stratified
 from rookery.errors import DataError
 
 

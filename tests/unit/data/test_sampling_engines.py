@@ -13,8 +13,7 @@ from draws import ENGINES, draw_of, labelled, one
 from torch import Tensor
 
 from rookery import Data, Federation, Minimization, Program
-from rookery.data import Normal, PerTask, Replacement, Shuffled, Stored, Stratified
-from rookery.data.sampling import Request
+from rookery.data import Normal, PerTask, Replacement, Request, Shuffled, Stored, Stratified
 from rookery.errors import DataError
 from rookery.federation import Client
 

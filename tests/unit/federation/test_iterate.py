@@ -10,7 +10,7 @@ import torch
 from verbs import NAMES, engines, federation, ones, work
 
 from rookery import Data, Epochs, Federation, Minimization, RookeryError
-from rookery.data.sampling import Draw, Request
+from rookery.data import Draw, Request
 from rookery.errors import PlacementError
 from rookery.federation.client import Setting
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rookery import Data, Federation, Minimization, Program, RookeryError
-from rookery.data.sampling import Draw
+from rookery.data import Draw
 from rookery.federation import Client, rng
 from rookery.federation.client import Setting
 
