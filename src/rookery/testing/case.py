@@ -23,7 +23,8 @@ class Case:
 
     name:           how the tests call it
     make:           (lr, local_steps, batch) → the algorithm; a batch of None is all rows
-    problem:        the problem for clients with so many rows, `problem(sizes=(5, 3, 4, 7))`, such as those in `rookery.testing.problems`
+    problem:        the problem for clients with so many rows each, `problem(sizes=(5, 3, 4, 7))`, in double precision; such as those in
+                    `rookery.testing.problems`
     communication:  (d, d_y, local_steps) → exchanges, floats up and floats down of one client in a round that is not the first
     lr, rounds:     with these, one local step and full batches it has converged; more rounds than that only cost time
     one_machine:    it refuses a second client, and `problem` puts all rows at one; laws about other clients are left out
