@@ -22,7 +22,7 @@ class Case:
     """One algorithm on one problem with a known solution.
 
     name:           how the tests call it
-    make:           (lr, local_steps, batch) → the algorithm; a batch of None is all rows
+    make:           (lr, local_steps, batch) → the algorithm, whose State has an x; a batch of None is all rows
     problem:        the problem for clients with so many rows each, `problem(sizes=(5, 3, 4, 7))`, in double precision; such as those in
                     `rookery.testing.problems`
     communication:  (d, d_y, local_steps) → exchanges, floats up and floats down of one client in a round that is not the first

@@ -151,8 +151,8 @@ def ledger_is_the_papers_formula(case: Case, steps: int = 1, clients_per_round: 
     case.make(case.lr, steps, None).round(fed, state)
     after = vars(fed.ledger["train"])
     exchanges, up, down = case.communication(len(k.x_star), 0 if k.y_star is None else len(k.y_star), steps)
-    clients = clients_per_round or fed.population
-    said = {"exchanges": exchanges, "floats_up": up * clients, "floats_down": down * clients, "bytes_up": k.x_star.element_size() * up * clients}
+    clients, size = clients_per_round or fed.population, k.x_star.element_size()
+    said = {"exchanges": exchanges, "floats_up": up * clients, "floats_down": down * clients, "bytes_up": size * up * clients}
     counted = {name: after[name] - before[name] for name in said}
     _require(counted == said, f"{case.name}: a round of {steps} local steps with {clients} of {fed.population} clients costs what its "
              f"formula says, {said}; the ledger has counted {counted}")
