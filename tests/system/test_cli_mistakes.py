@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import GOOD, changed, toml
+from running import GOOD, changed, toml
 
 from rookery.errors import ConfigError, RookeryError
 from rookery.studies.build import build

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_cli import GOOD, changed, command, toml
+from running import GOOD, changed, command, toml
 
 from rookery.errors import ConfigError, RookeryError
 from rookery.studies.build import build

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_cli import GOOD, changed, command, toml
+from running import GOOD, changed, command, toml
 
-from rookery.errors import ConfigError, RookeryError
-from rookery.federation.epochs import Epochs
+from rookery import Epochs, RookeryError
+from rookery.errors import ConfigError
 from rookery.studies.communication import as_formula, communication
 from rookery.studies.compare import compare
 from rookery.studies.description import algorithms, describe, parse
-from rookery.training.schedules import Cosine, Decay, Drop
+from rookery.training import Cosine, Decay, Drop
 from rookery.training.tracking import TrackingError, tracker
 
 SMALL = changed(run={"rounds": 2, "every": 1})

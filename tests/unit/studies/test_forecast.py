@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_cli import changed, command, toml
+from running import changed, command, toml
 
 from rookery import Algorithm, Federation, FedNest, LFedNest, SimFBO
 from rookery.problems import testproblems as known

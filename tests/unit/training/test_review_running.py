@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_cli import GOOD, changed, command, toml
+from running import GOOD, changed, command, toml
 
 from rookery import SCAFFOLD, Data, Federation, FedOpt
-from rookery.data.split import hold_out
+from rookery.data import hold_out
 from rookery.errors import CheckpointError, ConfigError, NonFinite
 from rookery.problems import testproblems as known
 from rookery.studies.build import build
 from rookery.studies.compare import compare
 from rookery.studies.description import parse
-from rookery.training.loop import run
+from rookery.training import run
 
 K = known.minimization()
 

@@ -19,7 +19,7 @@ import torch
 from rookery import FCSG, FCSGM, SCAFFOLD, AccFCSGM, Compositional, Conditional, FedAvg, FedDRO, Federation, Minimization
 from rookery.errors import AlgorithmError, CheckpointError
 from rookery.problems import testproblems as known
-from rookery.training.loop import EarlyStop, run
+from rookery.training import EarlyStop, run
 
 K = known.minimization()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_cli import changed
+from running import changed
 
 from rookery import FedAvg, FedDRO, Federation
 from rookery.errors import CheckpointError
