@@ -28,7 +28,7 @@ from .values import build_section, check_entries, nearest, plain, typed
 
 @dataclass(frozen=True)
 class Description:
-    """The whole description."""
+    """What a file says about a run: a checked section for each of its tables, with defaults for those that are left out."""
 
     data: DataSection
     algorithm: Algorithm[Any]
