@@ -19,8 +19,8 @@ from running import GOOD, changed, command, toml
 
 from rookery import FedAvg, RookeryError
 from rookery.errors import ConfigError
+from rookery.studies import algorithms, parse, read
 from rookery.studies.build import build
-from rookery.studies.description import algorithms, parse, read
 
 
 def test_overrides_win(tmp_path: Path) -> None:

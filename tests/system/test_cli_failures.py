@@ -20,9 +20,9 @@ from rookery import FedAvg, Federation, RookeryError
 from rookery import report as reports
 from rookery.errors import Diverged
 from rookery.problems import testproblems as known
+from rookery.studies import parse
 from rookery.studies.build import build
 from rookery.studies.compare import compare
-from rookery.studies.description import parse
 from rookery.training import checkpoint, files, run
 
 CANCER: dict[str, Any] = {"data": {"name": "breast-cancer"}, "model": {"name": "mlp"},

@@ -17,8 +17,8 @@ from running import GOOD, changed, command, toml
 from rookery import FedAvg, Federation
 from rookery import report as reports
 from rookery.problems import testproblems as known
+from rookery.studies import parse, read
 from rookery.studies.build import build
-from rookery.studies.description import parse, read
 from rookery.training import run
 
 

@@ -13,10 +13,11 @@ import pytest
 import torch
 from running import GOOD, changed, command, toml
 
-from rookery.errors import ConfigError, RookeryError
+from rookery import RookeryError
+from rookery.errors import ConfigError
+from rookery.studies import describe, parse, read
 from rookery.studies.build import build
 from rookery.studies.compare import compare
-from rookery.studies.description import describe, parse, read
 
 MINE = '''
 from dataclasses import dataclass

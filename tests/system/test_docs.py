@@ -21,8 +21,8 @@ import pytest
 
 from rookery.cli import main
 from rookery.federation.program import PROGRAMS
+from rookery.studies import read
 from rookery.studies.build import build
-from rookery.studies.description import read
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -14,7 +14,7 @@ from bilevel_runs import ALPHA, BETA, ELL, TAU, X0, Y0, curved, primes, run, sam
 from rookery import Data, Epochs, Federation, FedNest, FedNestSGD, LFedNest, Minimax
 from rookery.errors import AlgorithmError
 from rookery.problems import testproblems as known
-from rookery.studies.description import describe, parse
+from rookery.studies import describe, parse
 
 
 @pytest.mark.parametrize(("kind", "series", "exchanges"), [

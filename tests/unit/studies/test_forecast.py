@@ -10,9 +10,9 @@ from running import changed, command, toml
 
 from rookery import Algorithm, Federation, FedNest, LFedNest, SimFBO
 from rookery.problems import testproblems as known
+from rookery.studies import algorithms, parse
 from rookery.studies.build import build
 from rookery.studies.communication import communication, small_problems
-from rookery.studies.description import algorithms, parse
 from rookery.studies.forecast import forecast
 
 DRO: dict[str, Any] = {"objective": {"name": "kl_dro"}, "algorithm": {"name": "FedDRO"}}
