@@ -6,16 +6,17 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from running import GOOD, changed, command, toml
 
-from rookery import RookeryError
+from rookery import FedAvg, RookeryError
 from rookery.errors import ConfigError
-from rookery.studies import describe, parse, read
+from rookery.studies import algorithms, describe, parse, read
 from rookery.studies.build import build
 from rookery.studies.compare import compare
 
@@ -275,3 +276,12 @@ def unsaid(losses) -> Bilevel:
         build(parse(changed(objective={"name": "own_bilevel:unsaid"}, algorithm={"name": "SimFBO"}), tmp_path)).run(None, "x")
     assert torch.is_tensor(result.state.y)
     assert GOOD["algorithm"]["name"] == "FedAvg"
+
+
+def test_an_algorithm_of_ones_own_takes_no_title_from_rookery() -> None:
+    @dataclass(frozen=True)
+    class Impostor(FedAvg):
+        title: ClassVar[str] = "FedAvg"
+
+    assert algorithms()["FedAvg"] is FedAvg
+    assert Impostor not in algorithms().values()

@@ -54,9 +54,9 @@ _CHOICES = ("algorithm", "objective", "model")
 
 
 def algorithms() -> dict[str, type[Algorithm[Any]]]:
-    """Every algorithm this process has imported, by the name its paper prints."""
-    return {cls.title: cls for cls in PROGRAMS.values()  # a title is a class's own: one that derives from FedAvg is not FedAvg
-            if issubclass(cls, Algorithm) and vars(cls).get("title") and cls.solves is not Problem}
+    """Rookery's own algorithms, by the name that a paper prints. One's own have a module:name, whatever their title."""
+    return {cls.title: cls for name, cls in PROGRAMS.items() if name.startswith("rookery.")
+            and issubclass(cls, Algorithm) and vars(cls).get("title") and cls.solves is not Problem}
 
 
 def read(path: Path | str, overrides: Sequence[str] = ()) -> Description:
