@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from cases import Case
+
+from rookery.testing import Case
 
 torch.set_num_threads(1)
 

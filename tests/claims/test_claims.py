@@ -8,36 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rounds import rounds
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from rookery import (
-    FCSG,
-    FCSGM,
-    SCAFFOLD,
-    AccFCSGM,
-    Conditional,
-    Data,
-    FedAvg,
-    FedDRO,
-    Federation,
-    FedNest,
-    Minimization,
-    Model,
-    Program,
-    as_bilevel,
-)
-from rookery.data import Batch, Normal, Stored
-from rookery.federation.program import Schedule
+from rookery import FCSG, FCSGM, SCAFFOLD, AccFCSGM, Batch, Conditional, Data, FedAvg, FedDRO, Federation, FedNest, Model, Program, Schedule
+from rookery.data import Normal, Stored
 from rookery.objectives import kl_dro
 from rookery.problems import testproblems as known
-
-
-def rounds(algorithm: Any, fed: Federation, state: Any, n: int) -> Any:
-    for _ in range(n):
-        state = algorithm.round(fed, state)
-    return state
-
 
 # identities
 
@@ -279,45 +256,3 @@ def test_a_schedule_is_evaluated_by_the_server(engine: str) -> None:
     for t in range(4):
         state, x = algorithm.round(fed, state), x - 0.2 / 2**t * k.gradient(x)
     torch.testing.assert_close(state.x, x)
-
-
-# reductions
-
-
-@pytest.mark.parametrize("name", ["minimax", "compositional", "minimization"])
-def test_embedded_oracles_are_the_derivatives_of_the_embedded_functions(name: str) -> None:
-    k = known.ALL[name]()
-    bilevel = as_bilevel(k.problem)
-    batch = Batch(k.data.views(1))
-    y = torch.randn(2, dtype=torch.float64) if k.y_star is not None else torch.zeros(0, dtype=torch.float64)
-    v = torch.randn_like(y)
-    arguments = {"f_x": (k.x0, y, batch), "f_y": (k.x0, y, batch), "g_y": (k.x0, y, batch), "g_yy": (k.x0, y, batch, v),
-                 "g_xy": (k.x0, y, batch, v)}
-    for oracle in bilevel.oracles:
-        torch.testing.assert_close(bilevel.oracle(oracle)(*arguments[oracle]), getattr(bilevel, oracle)(*arguments[oracle]))
-
-
-def test_a_wrong_hand_written_oracle_is_refused() -> None:
-    from rookery.errors import ProblemError
-    k = known.minimization()
-    problem = Minimization(k.problem.f, oracles={"gradient": lambda x, b: 2 * x})  # type: ignore[attr-defined]
-    algorithm = FedAvg(0.1)
-    for engine in ("loop", "vectorised"):
-        fed = Federation(problem, k.data, engine=engine)
-        with pytest.raises(ProblemError, match="gradient"):
-            algorithm.round(fed, algorithm.init(fed, k.x0))
-    with pytest.raises(ProblemError, match="slope"):
-        Minimization(k.problem.f, oracles={"slope": lambda x, b: x})  # type: ignore[attr-defined]
-
-
-def test_a_loss_that_vmap_refuses_makes_auto_loop_and_say_why() -> None:
-    data = Data.from_parts({f"c{i}": {"a": torch.randn(4, 2), "y": torch.tensor([0, 1, 1, 0])} for i in range(3)})
-    problem = Minimization(lambda x, b: F.softplus(-(b.a @ x)[b.y == 1]).mean())
-    fed = Federation(problem, data)
-    algorithm = FedAvg(0.1, 2)
-    state = algorithm.round(fed, algorithm.init(fed, torch.zeros(2)))
-    assert fed.engine.name == "auto:loop"
-    assert "mask" in fed.engine.reason  # type: ignore[attr-defined]
-    loop = Federation(problem, data, engine="loop")
-    assert torch.equal(state.x, algorithm.round(loop, algorithm.init(loop, torch.zeros(2))).x)
-    assert fed.ledger == loop.ledger

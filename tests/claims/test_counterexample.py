@@ -14,10 +14,11 @@ import twins_compositional as twins
 from known_compositional import local_functions, run, same, shared_functions, states
 from torch import Tensor
 
-from rookery import Compositional, FedAvgCaseI, FedAvgCaseII, FedDRO, Federation, LocalSCGD, LocalSCGDM, ModifiedFedAvg
+from rookery import Compositional, FedAvgCaseI, FedAvgCaseII, FedDRO, Federation, LocalSCGD, LocalSCGDM, ModifiedFedAvg, grad
 from rookery.errors import ProblemError
 from rookery.problems import testproblems as known
-from rookery.problems.autodiff import functional, grad, value_and_jacobian
+from rookery.problems import value_and_jacobian
+from rookery.problems.autodiff import functional
 from rookery.problems.testproblems import TestProblem
 
 LR, Q, ROUNDS = 0.1, 3, 10

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_experiments import FOLDER, module
+from experiment_files import FOLDER, module
 
 Entry = dict[str, Any]
 NAMES = sorted(path.parent.name for path in FOLDER.glob("*/run.py"))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_experiments import module
+from experiment_files import module
 from torch import Tensor
 
 from rookery import Batch, Data, Federation, Program

@@ -15,33 +15,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from running import GOOD, changed, command, toml
 
-from rookery import FedAvg
-from rookery.cli import main
-from rookery.errors import ConfigError, RookeryError
-from rookery.federation.program import PROGRAMS
+from rookery import FedAvg, RookeryError
+from rookery.errors import ConfigError
+from rookery.studies import algorithms, parse, read
 from rookery.studies.build import build
-from rookery.studies.description import algorithms, parse, read
-
-GOOD: dict[str, dict[str, Any]] = {
-    "data": {"name": "digits"}, "sites": {"how": "iid", "number": 4}, "model": {"name": "linear"},
-    "algorithm": {"name": "FedAvg", "lr": 0.5, "local_steps": 3, "batch": 16}, "run": {"rounds": 4, "every": 2}}
-
-
-def toml(tree: dict[str, dict[str, Any]]) -> str:
-    return "\n".join(f"[{section}]\n" + "\n".join(f"{k} = {json.dumps(v)}" for k, v in table.items()) for section, table in tree.items())
-
-
-def changed(**sections: Any) -> dict[str, dict[str, Any]]:
-    return {s: {k: v for k, v in {**GOOD.get(s, {}), **sections.get(s, {})}.items() if v is not ...} for s in {**GOOD, **sections}}
-
-
-def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """What `rookery …` exits with, in this process."""
-    monkeypatch.setattr(sys, "argv", ["rookery", *arguments])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    return int(caught.value.code or 0)
 
 
 def test_overrides_win(tmp_path: Path) -> None:
@@ -186,13 +165,3 @@ def test_an_algorithm_derived_from_another_does_not_take_its_name() -> None:
 
     assert algorithms()["FedAvg"] is FedAvg
     assert Mine not in algorithms().values()
-
-    class Other(FedAvg):
-        """Derived, and with its title."""
-
-        title = "FedAvg"
-
-    assert algorithms()["FedAvg"] is FedAvg
-    assert Other.title == "FedAvg"
-    for cls in (Mine, Other):
-        del PROGRAMS[f"{cls.__module__}.{cls.__qualname__}"]

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from test_cli import GOOD, changed, command, toml
+from running import GOOD, changed, command, toml
 
 from rookery import report as reports
 from rookery.errors import WriteError

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from rookery import Bilevel, Compositional, Conditional, Minimax, Minimization, Problem
-from rookery.objectives.declare import objectives
+from rookery.objectives import objectives
 from rookery.objectives.fastdro import WorstCase
+from rookery.studies import algorithms, describe, parse
 from rookery.studies.build import build
-from rookery.studies.description import algorithms, describe, parse
 
 AP: dict[str, Any] = {"data": {"name": "breast-cancer"}, "objective": {"name": "ap_surrogate"}}
 KINDS: dict[type[Problem], dict[str, dict[str, Any]]] = {

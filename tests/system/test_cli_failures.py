@@ -14,17 +14,16 @@ from typing import Any
 
 import pytest
 import torch
-from test_cli import GOOD, changed, command, toml
+from running import GOOD, changed, command, toml
 
-from rookery import FedAvg, Federation
+from rookery import FedAvg, Federation, RookeryError
 from rookery import report as reports
-from rookery.errors import Diverged, RookeryError
+from rookery.errors import Diverged
 from rookery.problems import testproblems as known
+from rookery.studies import parse
 from rookery.studies.build import build
 from rookery.studies.compare import compare
-from rookery.studies.description import parse
-from rookery.training import checkpoint, files
-from rookery.training.loop import run
+from rookery.training import checkpoint, files, run
 
 CANCER: dict[str, Any] = {"data": {"name": "breast-cancer"}, "model": {"name": "mlp"},
                           "algorithm": {"name": "FedAvg", "lr": 0.1, "local_steps": 3, "batch": 16}, "run": {"rounds": 6, "every": 1}}

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_cli import GOOD, changed, command, toml
+from running import GOOD, changed, command, toml
 
 from rookery import FedAvg, Federation
 from rookery import report as reports
 from rookery.problems import testproblems as known
+from rookery.studies import parse, read
 from rookery.studies.build import build
-from rookery.studies.description import parse, read
-from rookery.training.loop import run
+from rookery.training import run
 
 
 @pytest.mark.parametrize(("arguments", "words"), [

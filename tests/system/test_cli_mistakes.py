@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import GOOD, changed, toml
+from running import GOOD, changed, command, toml
 
-from rookery.errors import ConfigError, RookeryError
+from rookery import RookeryError
+from rookery.errors import ConfigError
+from rookery.studies import parse, read
 from rookery.studies.build import build
-from rookery.studies.description import parse, read
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "unknown section": ({"algoritm": {}}, r"no section \[algoritm\]; did you mean 'algorithm'"),
@@ -143,3 +145,32 @@ def test_fewer_digits_give_nearly_the_same_run(precision: str) -> None:
         assert job.given.vector.dtype == job.fed.data.fields["inputs"].dtype
     assert runs[precision]["test loss"] != runs["float32"]["test loss"]
     assert runs[precision]["test loss"] == pytest.approx(runs["float32"]["test loss"], rel=0.05)
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["run", "."], "cannot be read"), (["run", "good.toml", "--out", "good.toml"], "good.toml"),
+    (["report", "good.toml"], "good.toml"), (["compare", "good.toml", "--grid", "algorithm.lr="], "values to choose from"),
+    (["compare", "good.toml", "--grid", "federation.seed=1,2"], "seeds are not chosen"),
+    (["compare", "good.toml", "--tuning-seeds", "0"], "at least one tuning seed"),
+    (["compare", "good.toml", "--grid", "algorithm.mu=0.1"], "good: .*no entry 'mu'"),
+    (["run", "good.toml", "--set", "model.hidden=[-3]"], "at least one unit"), (["run", "good.toml", "--set", "run.rounds=-1"], "negative"),
+    (["run", "good.toml", "--set", "federation.min_batch=0"], "min_batch must be at least 1"),
+    (["run", "good.toml", "--set", "federation.weights=positives"], "needs two classes"),
+    (["run", "good.toml", "--set", "data.long_tail=0.1", "--set", "data.minority=[1]", "--set", "data.minority_keep=0.1"],
+     "keep one of them"),
+    (["run", "flat.toml", "--set", "run.rounds=3"], r"\[run\] is a section of its own"), (["run", "one.toml"], "two classes at least"),
+    (["run", "many.toml"], "different values")], ids=lambda v: " ".join(v[:4]) if isinstance(v, list) else None)
+def test_more_mistakes_are_answered_by_a_sentence(arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("good.toml").write_text(toml(GOOD))
+    Path("flat.toml").write_text("run = 3\n" + toml({k: v for k, v in GOOD.items() if k != "run"}))
+    Path("one.csv").write_text("a,kind\n" + "\n".join(f"{i},same" for i in range(30)))
+    Path("many.csv").write_text("a,kind\n" + "\n".join(f"{i},{i / 7:.3f}" for i in range(90)))
+    for name in ("one", "many"):
+        Path(f"{name}.toml").write_text(toml(changed(data={"name": ..., "csv": f"{name}.csv", "label": "kind"})))
+    assert command(monkeypatch, *arguments) == 2
+    told = capsys.readouterr().err
+    assert "Traceback" not in told
+    assert len(told.splitlines()) <= 2
+    assert re.search(words, told.replace("\n", " ")), told

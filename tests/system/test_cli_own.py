@@ -6,126 +6,19 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from test_cli import changed, command, toml
+from own import MINE
+from running import changed, command, toml
 
-from rookery.errors import ConfigError, RookeryError
+from rookery import FedAvg, RookeryError
+from rookery.errors import ConfigError
+from rookery.studies import algorithms, describe, parse, read
 from rookery.studies.build import build
 from rookery.studies.compare import compare
-from rookery.studies.description import describe, parse, read
-
-MINE = '''
-from dataclasses import dataclass
-
-import torch
-from torch import nn
-
-import {neighbour}
-from rookery import Algorithm, FedAvg, Minimization
-from rookery.data import Shuffled
-from rookery.objectives.declare import objective
-from rookery.problems import Bilevel
-
-
-@dataclass(frozen=True)
-class Halved(FedAvg):
-    """FedAvg with a part of the step."""
-
-    part: float = 0.5
-
-    def round(self, fed, s):
-        new = super().round(fed, s)
-        return new._replace(x=s.x + self.part * (new.x - s.x))
-
-
-class Bare(Algorithm):
-    pass
-
-
-def smooth(losses, power: float = 1.0, offset=0.0, **options) -> Minimization:
-    """Mean of ℓ^power."""
-    return Minimization(lambda x, b: (losses(x, b) ** power).mean() + offset, **options)
-
-
-def strange(model, thing: object):
-    return None
-
-
-def nothing(model):
-    return 3
-
-
-class Net(nn.Module):
-    def __init__(self, inputs: int, classes: int, width: int = 4) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, classes))
-
-    def forward(self, inputs):
-        return self.layers(inputs)
-
-
-def wrong_net(shape, classes):
-    return nn.Linear(3, classes)
-
-
-def narrow_net(inputs):
-    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, 1))
-
-
-def dropping_net(inputs, classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, 8), nn.Dropout(0.5), nn.Linear(8, classes))
-
-
-def bare(losses):
-    return Minimization(lambda x, b: losses(x, b).mean())
-
-
-@dataclass(frozen=True)
-class Unread(FedAvg):
-    part: "Nonsense" = 0.5
-
-
-def broken_net(inputs):
-    raise ZeroDivisionError("no net today")
-
-
-def top2(outputs, labels):
-    return (outputs.topk(2, 1).indices == labels[:, None]).any(1).float().mean()
-
-
-top2.larger_is_better = True
-
-
-def columns(outputs, fields):
-    return len(fields)
-
-
-def undecided(outputs, labels):
-    return float("nan")
-
-
-def texts(outputs, labels):
-    return "much"
-
-
-def accuracy(outputs, labels):
-    return 1.0
-
-
-def fails(outputs, labels):
-    return {neighbour}.fail()
-
-
-@dataclass(frozen=True)
-class Twice(Shuffled):
-    times: int = 1
-
-
-SHUFFLED = Shuffled()
-'''
 
 
 @pytest.fixture
@@ -296,3 +189,12 @@ def unsaid(losses) -> Bilevel:
     assert result.history[-1]["validation loss"] < result.history[0]["validation loss"]
     with pytest.raises(RookeryError, match="inner variable: give its starting point"):
         build(parse(changed(objective={"name": "own_bilevel:unsaid"}, algorithm={"name": "SimFBO"}), tmp_path)).run(None, "x")
+
+
+def test_an_algorithm_of_ones_own_takes_no_title_from_rookery() -> None:
+    @dataclass(frozen=True)
+    class Impostor(FedAvg):
+        title: ClassVar[str] = "FedAvg"
+
+    assert algorithms()["FedAvg"] is FedAvg
+    assert Impostor not in algorithms().values()

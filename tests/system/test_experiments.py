@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
@@ -10,37 +9,18 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from experiment_files import FOLDER, module
 from torch import Tensor
 
 from rookery import Batch, Data, FedDRO, Federation, Model, Program
 from rookery.errors import DataError, Diverged
 from rookery.problems.testproblems import counterexample
 from rookery.training import Run
-
-FOLDER = Path(__file__).resolve().parents[2] / "experiments"
-
-
-def module(experiment: str, name: str) -> ModuleType:
-    """A file of an experiment; the files beside it and those that all share are found while it is read."""
-    folder = FOLDER / experiment
-    spec = importlib.util.spec_from_file_location(f"{experiment}-{name}", folder / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = found  # dataclasses look their module up
-    before = list(sys.path)
-    sys.path[:0] = [str(folder), str(FOLDER)]
-    try:
-        spec.loader.exec_module(found)
-    finally:
-        sys.path[:] = before
-    return found
 
 
 def quick(experiment: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_experiments import module
+from experiment_files import module
 
 TRIAL = {"data": "digits", "split": "non-iid", "lr": 0.03, "seed": 5}
 

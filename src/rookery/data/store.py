@@ -161,7 +161,7 @@ class Data:
 
     @property
     def device(self) -> torch.device:
-        """Where batches are."""
+        """The device that batches are on."""
         return next((field.device for field in self.fields.values()), torch.device("cpu"))
 
     def forms(self) -> dict[str, Form]:

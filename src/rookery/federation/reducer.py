@@ -33,7 +33,7 @@ class Reducer:
         return [total.to(value.dtype) if value.is_floating_point() else total for total, value in zip(self.totals, self.like, strict=True)]
 
     def add(self, position: int, values: list[Tensor]) -> None:
-        """One client's upload."""
+        """Add one client's upload to the sums."""
         self._check(position, values)
         weight = float(self.weights[position])
         if not self.totals:

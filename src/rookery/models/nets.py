@@ -31,7 +31,7 @@ def logistic(features: int, outputs: int = 1) -> nn.Sequential:
 
 
 def lenet(channels: int = 1, outputs: int = 10, side: int = 28) -> nn.Sequential:
-    """20 and 50 filters of 5×5 with pooling, then 500 hidden units, for images of `side`² pixels (at least 16²).
+    """LeNet: 20 and 50 filters of 5×5 with pooling, then 500 hidden units, for images of `side`² pixels (at least 16²).
 
     After LeCun, Bottou, Bengio, Haffner, "Gradient-based learning applied to document recognition", Proceedings of the IEEE 1998.
 

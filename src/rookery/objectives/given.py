@@ -82,16 +82,17 @@ class Start:
 
 
 MODEL = Start("the model's parameters", lambda given: given.vector)
+"""The start at the model's parameters, which x has unless an objective says otherwise."""
 
 
 def with_zeros(number: Callable[[Given], int], what: str) -> Start:
-    """The model's parameters, and further coordinates from 0."""
+    """A start at the model's parameters, and at 0 for `number` further coordinates; `what` says what these are."""
     return Start(f"the model's parameters, then {what} from 0",
                  lambda given: torch.cat([given.vector, given.vector.new_zeros(number(given))]))
 
 
 def constant(value: Callable[[Given], float], number: Callable[[Given], int], text: str) -> Start:
-    """So many times one number."""
+    """A start at one number for all of `number` coordinates; `text` says it in words."""
     return Start(text, lambda given: given.vector.new_full((number(given),), value(given)))
 
 

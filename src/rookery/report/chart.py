@@ -36,7 +36,8 @@ def _ink(place: int) -> str:
 
 
 def compact(value: float) -> str:
-    """
+    """A number in few characters, for an axis.
+
     >>> compact(0.25), compact(12000), compact(2.5e6), compact(1e-7)
     ('0.25', '12k', '2.5M', '1e-07')
     """

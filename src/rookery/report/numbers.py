@@ -71,7 +71,8 @@ def methods(records: Sequence[Record]) -> list[Method]:
 
 
 def stat(values: Iterable[float | None]) -> Stat | None:
-    """
+    """Mean and sample standard deviation of the values that are there.
+
     >>> stat([1.0, 3.0, None])
     Stat(mean=2.0, std=1.4142135623730951, n=2)
     """

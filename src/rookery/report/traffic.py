@@ -56,7 +56,8 @@ def collapse(items: Sequence[Any]) -> list[tuple[Sequence[Any], int]]:
 
 
 def size(count: float) -> str:
-    """
+    """Bytes in a unit that suits them.
+
     >>> size(31400), size(12), size(2.5e6)
     ('31.4 kB', '12 B', '2.5 MB')
     """

@@ -28,7 +28,7 @@ from .values import build_section, check_entries, nearest, plain, typed
 
 @dataclass(frozen=True)
 class Description:
-    """The whole description."""
+    """What a file says about a run: a checked section for each of its tables, with defaults for those that are left out."""
 
     data: DataSection
     algorithm: Algorithm[Any]
@@ -54,10 +54,9 @@ _CHOICES = ("algorithm", "objective", "model")
 
 
 def algorithms() -> dict[str, type[Algorithm[Any]]]:
-    """Every algorithm this process has imported, by the name its paper prints; one's own does not take the place of Rookery's."""
-    # a title is a class's own: one that derives from FedAvg is not FedAvg
-    titled = [cls for cls in PROGRAMS.values() if issubclass(cls, Algorithm) and vars(cls).get("title") and cls.solves is not Problem]
-    return {cls.title: cls for cls in sorted(titled, key=lambda cls: cls.__module__.startswith("rookery."))}
+    """Rookery's own algorithms, by the name that a paper prints. One's own have a module:name, whatever their title."""
+    return {cls.title: cls for name, cls in PROGRAMS.items() if name.startswith("rookery.")
+            and issubclass(cls, Algorithm) and vars(cls).get("title") and cls.solves is not Problem}
 
 
 def read(path: Path | str, overrides: Sequence[str] = ()) -> Description:

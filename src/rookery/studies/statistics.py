@@ -77,7 +77,7 @@ class PairedTTest(NamedTuple):
 
 
 def paired_ttest(a: Sequence[float], b: Sequence[float]) -> PairedTTest:
-    """a − b, seed by seed.
+    """The paired t-test of two methods, by their differences a − b on the same seeds.
 
     >>> paired_ttest([1.0, 2.0, 3.1], [0.5, 1.4, 2.6]).mean
     0.5333333333333333

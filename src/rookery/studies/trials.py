@@ -27,8 +27,11 @@ from ..errors import RookeryError
 from ..training.files import append, write_whole
 
 Trial = dict[str, Any]
+"""What a trial is: a JSON object with its method, hyper-parameters and seed."""
 Result = dict[str, Any]
+"""What a trial gave: a JSON object, by metric."""
 Results = list[tuple[Trial, Result]]
+"""Trials with their results, as `study` returns them."""
 
 
 class StudyError(RookeryError):
@@ -36,7 +39,7 @@ class StudyError(RookeryError):
 
 
 def trials(**choices: Iterable[Any]) -> list[Trial]:
-    """All combinations.
+    """All combinations of some choices, as trials.
 
     >>> trials(method=["A", "B"], seed=range(2))
     [{'method': 'A', 'seed': 0}, {'method': 'A', 'seed': 1}, {'method': 'B', 'seed': 0}, {'method': 'B', 'seed': 1}]

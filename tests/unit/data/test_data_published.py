@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from rookery.data import Table, load
-from rookery.data.readers import read_csv
+from rookery.data import Table, load, read_csv
 from rookery.errors import DataError
 
 REAL = os.environ.get("ROOKERY_TEST_DATA")

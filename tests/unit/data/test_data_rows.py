@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_cli import changed
+from running import changed
 
+from rookery import RookeryError
 from rookery.data import read_csv, read_npz
-from rookery.errors import ConfigError, DataError, RookeryError
+from rookery.errors import ConfigError, DataError
+from rookery.studies import parse
 from rookery.studies.build import build
-from rookery.studies.description import parse
 
 ROWS = [f"{i},{'abc'[i % 3]},{i % 2}" for i in range(40)]
 

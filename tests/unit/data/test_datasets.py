@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from rookery import FCSG, Batch, Data, Epochs, FedAvg, FedDRO, Federation, FedNest, LocalSGDA, Minimization, Model, Program
-from rookery.data import PerTask, Positives, Replacement, Shuffled, Stored, Stratified, positive_counts
-from rookery.data.sampling import Draw, Request
+from rookery.data import Draw, PerTask, Positives, Replacement, Request, Shuffled, Stored, Stratified, positive_counts
 from rookery.errors import DataError
+from rookery.federation import Client
 from rookery.federation.client import Setting
-from rookery.federation.oracles import Client
 from rookery.objectives import ap_surrogate, hyper_parameters
 from rookery.problems import testproblems as known
 

@@ -14,10 +14,9 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from rookery import Data, FedAvg, Federation
+from rookery import Data, FedAvg, Federation, Minimization
 from rookery.data import Stratified, hold_out
 from rookery.errors import DataError
-from rookery.problems.kinds import Minimization
 
 ROW = (torch.zeros(3), 1)
 

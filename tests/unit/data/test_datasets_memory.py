@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from rookery import Data, FedAvg, Federation, Minimization, Program
 from rookery.data import Shuffled, Stratified
 from rookery.errors import DataError
-from rookery.federation.oracles import Client
+from rookery.federation import Client
 
 MEGABYTE = 1 << 20
 ROWS = 10_000

@@ -8,26 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from draws import draw_of, labelled, one
 
-from rookery import Data, Minimization
-from rookery.data import Batch, PerTask, Replacement, Shuffled, Stored, Stratified
-from rookery.data.sampling import Draw, Request, Sampler, Selection
+from rookery import Data
+from rookery.data import PerTask, Replacement, Request, Shuffled, Stored, Stratified
 from rookery.errors import DataError
-from rookery.federation.client import Setting
-
-ENGINES = ["loop", "vectorised", "wire"]
-
-
-def draw_of(data: Data, clients: list[int] | None = None, steps: int | list[int] = 1, *, seed: int = 3, call: int = 1,
-            position: int = 0) -> Draw:
-    where = np.arange(len(data.names)) if clients is None else np.asarray(clients)
-    setting = Setting(Minimization(lambda x, b: x.sum()), data, seed)
-    numbers = np.arange(steps) if isinstance(steps, int) else np.asarray(steps)
-    return Draw(data, where, setting.keys(where, "train", call), position, numbers)
-
-
-def one(sampler: Sampler, data: Data, selection: Selection, client: int, step: int) -> Batch:
-    return sampler.fetch(data, {name: value[client, step] for name, value in selection.items()})
 
 
 def chi_square(counts: Any) -> float:
@@ -39,10 +24,6 @@ def chi_square(counts: Any) -> float:
 def rows_of(**sizes: int) -> Data:
     """Field `u` says whose row it is and which: 1000·client + row."""
     return Data.from_parts({name: {"u": 1000.0 * k + torch.arange(n, dtype=torch.float64)} for k, (name, n) in enumerate(sizes.items())})
-
-
-def labelled(**labels: list[int]) -> Data:
-    return Data.from_parts({name: {"label": torch.tensor(own), "row": torch.arange(len(own))} for name, own in labels.items()})
 
 
 # plain rows

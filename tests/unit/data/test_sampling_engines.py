@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_sampling import ENGINES, draw_of, labelled, one
+from draws import ENGINES, draw_of, labelled, one
 from torch import Tensor
 
 from rookery import Data, Federation, Minimization, Program
-from rookery.data import Normal, PerTask, Replacement, Shuffled, Stored, Stratified
-from rookery.data.sampling import Request
+from rookery.data import Normal, PerTask, Replacement, Request, Shuffled, Stored, Stratified
 from rookery.errors import DataError
-from rookery.federation.oracles import Client
+from rookery.federation import Client
 
 # Gaussians
 

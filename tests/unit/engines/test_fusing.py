@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from cases import CASES, Case
+from cases import CASES
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -17,6 +17,7 @@ from rookery.engines.fusing import fuse
 from rookery.engines.tracing import tidy
 from rookery.models import mlp
 from rookery.objectives import cross_entropy
+from rookery.testing import Case
 
 
 def fused(fn: Any, *inputs: Tensor, owned: tuple[int, ...] = ()) -> tuple[Any, list[str]]:
@@ -156,7 +157,7 @@ def test_sums_of_multiples_are_one_pass_and_temporary_results_are_overwritten(fn
 @pytest.mark.usefixtures("everything_is_large")
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_every_algorithm_is_the_same_when_all_its_vectors_count_as_large(case: Case) -> None:
-    k = case.known(sizes=(4, 4, 4, 4))  # a new problem: graphs of others were traced otherwise
+    k = case.problem(sizes=(4, 4, 4, 4))  # a new problem: graphs of others were traced otherwise
     ends = []
     for engine in ("loop", "vectorised"):
         fed = case.federation(replace(k, problem=replace(k.problem)), engine=engine, seed=1)

@@ -12,14 +12,15 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from rookery import Batch, Data, Federation, FedNest, LFedNest, Minimization, Model, Program
+from rookery import Batch, Data, Federation, FedNest, LFedNest, Minimization, Model, Program, hvp
 from rookery.data import Stratified
+from rookery.engines import Vectorised
 from rookery.engines.tracing import tidy
-from rookery.engines.vectorised import Vectorised
 from rookery.models import mlp
 from rookery.objectives import hyper_representation, loss_tuning
+from rookery.problems import jvp
 from rookery.problems import testproblems as known
-from rookery.problems.autodiff import functional, hvp, jvp
+from rookery.problems.autodiff import functional
 
 CLASSES, INPUTS = 3, 4
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from rookery import SCAFFOLD, AccFCSGM, FedDRO, Federation
+from rookery import SCAFFOLD, AccFCSGM, FedDRO, Federation, RookeryError
 from rookery.engines import Wire
-from rookery.errors import PlacementError, RookeryError, UploadError
+from rookery.errors import PlacementError, UploadError
 from rookery.problems import testproblems as known
 
 RUNS = pytest.mark.parametrize(("algorithm", "make"), [

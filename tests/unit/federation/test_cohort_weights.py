@@ -10,10 +10,10 @@ import pytest
 import torch
 import twins_bilevel as twins
 from nested_problems import inverse_gradient
+from rounds import rounds
 
-from rookery import SCAFFOLD, Data, FedAvg, Federation, FedNova, ShroFBO, SimFBO
+from rookery import SCAFFOLD, Cohort, Data, FedAvg, Federation, FedNova, ShroFBO, SimFBO
 from rookery.errors import AlgorithmError
-from rookery.federation.federation import Cohort
 from rookery.federation.rng import systematic
 from rookery.problems import testproblems as known
 
@@ -135,3 +135,15 @@ def test_fednova_weighs_its_steps_as_its_mean_does() -> None:
     feds = [Federation(k.problem, k.data, weights=WEIGHTS, clients_per_round=2, cohorts="weighted", seed=5) for _ in range(2)]
     a, b = (algorithm.round(fed, algorithm.init(fed, k.x0)).x for algorithm, fed in zip((FedNova(0.1), FedAvg(0.1)), feds, strict=True))
     torch.testing.assert_close(a, b)
+
+
+def test_scaffold_with_unequal_weights_and_cohorts_finds_the_weighted_solution() -> None:
+    k = known.minimization()
+    fed = Federation(k.problem, k.data, weights="samples", clients_per_round=2)
+    w = torch.tensor(fed.weights / fed.weights.sum())
+    parts = [k.data.views(i) for i in range(4)]
+    H = sum(w[i] * p["a"].T @ p["a"] / len(p["b"]) for i, p in enumerate(parts)) + 0.5 * torch.eye(3, dtype=torch.float64)
+    r = sum(w[i] * p["a"].T @ p["b"] / len(p["b"]) for i, p in enumerate(parts))
+    algorithm = SCAFFOLD(0.1, 4)
+    state = rounds(algorithm, fed, algorithm.init(fed, k.x0), 400)
+    torch.testing.assert_close(state.x, torch.linalg.solve(H, r), atol=1e-8, rtol=0)

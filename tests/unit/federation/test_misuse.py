@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rookery import Compositional, Data, FedAvg, Federation, FedNest, Minimization, Model, ball, box
 from rookery.data import Shuffled, Stored, hold_out, split
 from rookery.errors import AlgorithmError, DataError, ProblemError
-from rookery.federation.oracles import Client
+from rookery.federation import Client
 from rookery.objectives import ap_surrogate, cross_entropy, cross_entropy_losses, cvar, fair, invariant_logistic, kl_dro, loss_tuning
 
 DATA = Data.from_parts({name: {"inputs": torch.ones(4, 3), "labels": torch.arange(4) % 2} for name in "ab"})

@@ -14,10 +14,9 @@ from torch import Tensor
 from rookery import Data, FedAvg, Federation, Minimization, Program
 from rookery.engines import Wire
 from rookery.errors import AlgorithmError
-from rookery.federation import rng
+from rookery.federation import Client, rng
 from rookery.federation.noise import Noise
-from rookery.federation.oracles import Client
-from rookery.training.checkpoint import load, save
+from rookery.training import load, save
 
 ENGINES = ("loop", "vectorised", "wire", "auto")
 CPU = torch.device("cpu")

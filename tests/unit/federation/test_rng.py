@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rookery import Data, Federation, Minimization, Program, RookeryError
-from rookery.data.sampling import Draw
-from rookery.federation import rng
+from rookery.data import Draw
+from rookery.federation import Client, rng
 from rookery.federation.client import Setting
-from rookery.federation.oracles import Client
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15

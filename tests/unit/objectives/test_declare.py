@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 
 import rookery.objectives as package
-from rookery import Bilevel, Data, Federation, Minimax, Minimization, Model
+from rookery import Bilevel, Data, Federation, Minimax, Minimization, Model, Problem
 from rookery.errors import ConfigError, ProblemError
 from rookery.objectives import Given, Objective, Start, declared, objective, objectives
 from rookery.objectives.declare import with_site, written
 from rookery.objectives.trainval import mark
-from rookery.problems.base import Problem
 
 LABELS = {"north": [0] * 12 + [1] * 4 + [2] * 4, "south": [0, 1], "east": [2] * 30}
 DATA = Data.from_parts({name: {"inputs": torch.randn(len(y), 4, generator=torch.Generator().manual_seed(len(y))), "labels": torch.tensor(y)}

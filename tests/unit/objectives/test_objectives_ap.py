@@ -11,8 +11,7 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor, nn
 
 from rookery import FCSG, FCSGM, AccFCSGM, Batch, Data, Federation, Model
-from rookery.data import Positives, positive_counts
-from rookery.data.sampling import Draw, Request
+from rookery.data import Draw, Positives, Request, positive_counts
 from rookery.errors import DataError, ProblemError
 from rookery.federation.client import Setting
 from rookery.models import mlp

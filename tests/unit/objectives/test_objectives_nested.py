@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rookery import Batch, Data, Federation, FedNest, Model, Program
+from rookery import Batch, Data, Federation, FedNest, Model, Program, RookeryError
 from rookery.data import Shuffled, Stratified
-from rookery.errors import DataError, ProblemError, RookeryError
+from rookery.errors import DataError, ProblemError
 from rookery.models import mlp
 from rookery.objectives import data_reweighting, hyper_parameters, hyper_representation, loss_tuning
 

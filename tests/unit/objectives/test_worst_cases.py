@@ -18,7 +18,7 @@ from rookery.errors import AlgorithmError, ProblemError
 from rookery.objectives import fast_dro, group_dro, group_weights
 from rookery.objectives.fastdro import worst_weights
 from rookery.problems import testproblems as known
-from rookery.training.schedules import Decay
+from rookery.training import Decay
 
 LR, Q, ROUNDS = 0.1, 3, 10
 

@@ -8,9 +8,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rounds import rounds
 from torch import Tensor
+from verbs import engines
 
-from rookery.problems.autodiff import functional, grad, hvp, value_and_jacobian, vjp
+from rookery import Data, FedAvg, Federation, Minimization, grad, hvp, vjp
+from rookery.problems import value_and_jacobian
+from rookery.problems.autodiff import functional
 
 Gradient = Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
 UNARY: list[Callable[[Tensor], Tensor]] = [torch.sin, torch.tanh, torch.square, lambda x: 0.5 * x, lambda x: torch.exp(-x.square())]
@@ -85,3 +89,18 @@ def test_a_hessian_inside_a_loss_sees_the_captured_point_once() -> None:
     """Σ ∇²_w(w²z)·v at w = z is Σ 2zv: its gradient in z is 2v."""
     x, v = torch.tensor([1.0, 2.0]), torch.tensor([3.0, -1.0])
     torch.testing.assert_close(grad(lambda z: hvp(lambda w: (w.square() * z).sum(), z, v).sum(), x), 2 * v)
+
+
+@engines
+def test_a_derivative_in_the_data_inside_a_loss_keeps_its_dependence_on_x(engine: str) -> None:
+    torch.manual_seed(0)
+    data = Data.from_parts({f"c{k}": {"a": torch.randn(5, 3, dtype=torch.float64)} for k in range(3)})
+    penalty = Minimization(lambda x, b: grad(lambda a: torch.tanh(a @ x).sum(), b.a).square().sum())
+    by_hand = Minimization(lambda x, b: ((1 - torch.tanh(b.a @ x) ** 2)[:, None] * x).square().sum())
+    ends = []
+    for problem in (penalty, by_hand):
+        fed = Federation(problem, data, engine=engine)
+        algorithm = FedAvg(0.05, 2)
+        ends.append(rounds(algorithm, fed, algorithm.init(fed, torch.ones(3, dtype=torch.float64)), 3).x)
+    torch.testing.assert_close(*ends)
+    assert (ends[0] - 1).norm() > 0.1

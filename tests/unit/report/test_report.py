@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import statistics
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -14,74 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from report_pages import account, make, paged, row, scored, traffic
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from rookery.report import load, write
+from rookery.report import load
 from rookery.report.chart import Scale
 from rookery.report.numbers import curve, ranking
 from rookery.report.traffic import collapse, exchanges
-
-
-def row(round: int, **metrics: float | None) -> dict[str, Any]:
-    return {"round": round, "exchanges": 2 * round, "bytes": 1000 * round, "samples": 64 * round, "seconds": round / 8, **metrics}
-
-
-def make(folder: Path, label: str, seed: int | None = 0, history: list[dict[str, Any]] | None = None,
-         predictions: tuple[Any, Any] | None = None, **about: Any) -> Path:
-    """A run's folder as the command line leaves it."""
-    folder.mkdir(parents=True)
-    history = history or [row(r, **{"test loss": 1 / (1 + r), "test AUC": 1 - 0.5 / (1 + r)}) for r in range(5)]
-    (folder / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in history))
-    (folder / "about.json").write_text(json.dumps({"label": label, "seed": seed, "rounds": history[-1]["round"], **about}))
-    if predictions:
-        np.savez(folder / "predictions.npz", labels=predictions[0], scores=predictions[1])
-    return folder
-
-
-class Page(HTMLParser):
-    """What a page says: its tables as rows of (text, class), its other texts by tag, and every element with its attributes."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.tables: list[list[list[tuple[str, str]]]] = []
-        self.texts: list[tuple[str, str]] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self._open: list[str] = []
-        self.source = path.read_text(encoding="utf-8")
-        self.feed(self.source)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in ("meta", "link", "input", "br", "img", "path", "rect"):
-            self._open.append(tag)
-        if tag == "table":
-            self.tables.append([])
-        elif tag == "tr":
-            self.tables[-1].append([])
-        elif tag in ("td", "th"):
-            self.tables[-1][-1].append(("", dict(attrs).get("class") or ""))
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in self._open:
-            del self._open[len(self._open) - 1 - self._open[::-1].index(tag):]
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append((self._open[-1] if self._open else "", data))
-        if "td" in self._open or "th" in self._open:
-            text, kind = self.tables[-1][-1][-1]
-            self.tables[-1][-1][-1] = (f"{text} {data}".strip(), kind)
-
-    def column(self, table: int, name: str) -> list[tuple[str, str]]:
-        head, *body = self.tables[table]
-        place = [text for text, _ in head].index(name)
-        return [line[place] for line in body]
-
-    def headings(self) -> list[str]:
-        return [text for tag, text in self.texts if tag == "h2"]
-
-
-def paged(tmp_path: Path, *folders: Path, **words: str) -> Page:
-    return Page(write([load(folder) for folder in folders], tmp_path / "out" / "report.html", **words))
 
 
 def test_the_summary_has_means_and_deviations_over_seeds_and_marks_the_best(tmp_path: Path) -> None:
@@ -143,13 +80,6 @@ def test_a_wide_range_of_positive_values_is_drawn_on_a_logarithmic_axis(tmp_path
     assert page.source.count("gap (logarithmic)") == 4
     assert "other (logarithmic)" not in page.source
     np.testing.assert_allclose(Scale(1e-6, 1, log=True)(np.array([1e-6, 1e-3, 1.0, 1e-9])), [0, 50, 100, 0], atol=1e-9)
-
-
-def scored(seed: int, n: int = 400, logits: bool = False) -> tuple[Any, Any]:
-    rng = np.random.default_rng(seed)
-    labels = (rng.random(n) < 0.2).astype(int)
-    scores = np.round(rng.normal(size=n) + 1.3 * labels, 1)  # rounded: ties must count by half
-    return labels, np.stack([np.zeros(n), scores], axis=1) if logits else scores
 
 
 def brute_auc(labels: Any, scores: Any) -> float:
@@ -223,10 +153,6 @@ def test_the_worst_site_of_each_method_is_marked(tmp_path: Path) -> None:
     assert [line[-1][1] for line in by_loss[1:]] == ["", "worst", ""]
 
 
-def account(**counts: Any) -> dict[str, Any]:
-    return {**dict.fromkeys(("exchanges", "floats_up", "floats_down", "bytes_up", "bytes_down", "samples"), 0), "calls": {}, **counts}
-
-
 def test_the_network_table_divides_by_rounds_and_means_over_seeds(tmp_path: Path) -> None:
     folders = [make(tmp_path / str(k), "A", k, ledger={"setup": account(), "train": account(
         exchanges=8, floats_up=800 * (1 + k), bytes_up=3200 * (1 + k), samples=40, calls={"grad": 20})}) for k in range(2)]
@@ -234,11 +160,6 @@ def test_the_network_table_divides_by_rounds_and_means_over_seeds(tmp_path: Path
     assert rows[1] == ["A", "train", "8", "1,200", "0", "4.8 kB", "0 B", "40", "grad 20"]
     assert rows[2] == ["A", "train, a round", "2", "300", "0", "1.2 kB", "0 B", "10", "grad 5"]
     assert len(rows) == 3  # nothing happened in the setup
-
-
-def traffic(*exchanges: list[tuple[str, str, int]]) -> list[dict[str, Any]]:
-    return [{"direction": way, "what": what, "floats": floats, "bytes": 4 * floats, "clients": 8, "exchange": number}
-            for number, items in enumerate(exchanges, 1) for way, what, floats in items]
 
 
 def test_a_round_is_drawn_in_order_with_repeated_exchanges_once(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import CHROMIUM, Browser
-from test_report import account, make, paged, row, scored, traffic
+from report_pages import account, make, paged, row, scored, traffic
 
 from rookery.report import ReportError, load, write
 

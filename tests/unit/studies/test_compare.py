@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
-import types
+import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from test_cli import GOOD, changed, command, toml
+from running import changed, command, toml
+from tables import csv, own
 
-from rookery.errors import ConfigError, RookeryError
-from rookery.federation.epochs import Epochs
-from rookery.studies.communication import as_formula, communication
+from rookery.errors import ConfigError, NonFinite
 from rookery.studies.compare import compare
-from rookery.studies.description import algorithms, describe, parse
-from rookery.training.schedules import Cosine, Decay, Drop
-from rookery.training.tracking import TrackingError, tracker
 
 SMALL = changed(run={"rounds": 2, "every": 1})
 OTHER = changed(run={"rounds": 2, "every": 1}, algorithm={"name": "FedProx", "mu": 0.1})
@@ -87,90 +83,56 @@ def test_compare_and_report_on_the_command_line(tmp_path: Path, monkeypatch: pyt
     assert "section.key=v1,v2" in capsys.readouterr().err
 
 
-def test_a_description_comes_back_from_its_own_words() -> None:
-    tree = changed(algorithm={"lr": {"kind": "drop", "initial": 0.1, "rounds": [3, 5]}, "local_steps": ..., "epochs": 2},
-                   model={"name": "mlp", "hidden": [8, 4]}, objective={"name": "cross_entropy", "weight_decay": 0.1},
-                   data={"positive": [1, 2]})
-    config = parse(tree)
-    assert (config.algorithm.lr, config.algorithm.local_steps) == (Drop(0.1, (3, 5)), Epochs(2.0))  # type: ignore[attr-defined]
-    assert parse(describe(config)) == config
-    assert parse(json.loads(json.dumps(describe(config)))) == config
+def test_a_comparison_that_goes_back_to_an_earlier_description_shows_that_one(tmp_path: Path) -> None:
+    first, second = (changed(run={"rounds": 2, "every": 1}, algorithm={"lr": lr}) for lr in (0.5, 0.01))
+    a = compare({"m": first}, 1, tmp_path, jobs=1)
+    compare({"m": second}, 1, tmp_path, jobs=1)
+    assert compare({"m": first}, 1, tmp_path, jobs=1) == a
+    last = json.loads((tmp_path / "m" / "seed-0" / "history.jsonl").read_text().splitlines()[-1])
+    assert last["test loss"] == a[0].spreads["test loss"].mean
+    shutil.rmtree(tmp_path / "m")
+    assert compare({"m": first}, 1, tmp_path, jobs=1) == a
+    assert (tmp_path / "m" / "seed-0" / "about.json").exists()
 
 
-def test_schedules_at_hand_computed_rounds() -> None:
-    assert [Drop(1.0, (2, 4), 0.5).at(t) for t in (1, 2, 4)] == [1.0, 0.5, 0.25]
-    np.testing.assert_allclose([Decay(2.0, 0.5, 3).at(t) for t in (0, 9)], [2.0, 1.0])
-    np.testing.assert_allclose([Cosine(1.0, 4, 0.2).at(t) for t in (0, 2, 4, 9)], [1.0, 0.6, 0.2, 0.2])
+def test_a_changed_data_file_is_another_trial(tmp_path: Path) -> None:
+    path = csv(tmp_path / "t.csv")
+    first = compare({"m": own(path)}, 1, tmp_path / "out", jobs=1)
+    csv(path, seed=1)
+    assert compare({"m": own(path)}, 1, tmp_path / "out", jobs=1) != first
 
 
-@pytest.mark.parametrize(("lr", "words"), [
-    ({"kind": "dorp", "initial": 0.1}, "kind = one of drop, decay, cosine.*did you mean 'drop'"), ({"initial": 0.1}, "kind = one of"),
-    ({"kind": "drop", "initial": 0.1}, r"\[algorithm.lr\] needs rounds"), ({"kind": "decay", "initial": -1}, "initial must be positive")])
-def test_mistakes_in_a_schedule(lr: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        parse(changed(algorithm={"lr": lr}))
+def test_one_more_seed_does_not_tune_again(tmp_path: Path) -> None:
+    tree, grid = changed(run={"rounds": 1}), {"algorithm.lr": [0.1, 0.5]}
+    compare({"m": tree}, 1, tmp_path, grid, jobs=1)
+    before = (tmp_path / "m" / "seed-0" / "about.json").stat().st_mtime_ns
+    compare({"m": tree}, 2, tmp_path, grid, jobs=1)
+    assert (tmp_path / "m" / "seed-0" / "about.json").stat().st_mtime_ns == before
+    assert len((tmp_path / "tuning.jsonl").read_text().splitlines()) == 2
 
 
-@pytest.mark.parametrize("title", sorted(algorithms()))
-def test_what_crosses_the_network_is_found_for_every_algorithm(title: str) -> None:
-    _, lines = communication(algorithms()[title])
-    assert {line.direction for line in lines} == {"down", "up"}
-    fixed = {"FastDRO": {1, 2, 4, 30}}.get(title, {1})  # lengths that do not depend on those of x and y
-    assert all(not as_formula(line.floats).isdigit() or line.floats in fixed for line in lines)
-    assert all(line.what for line in lines)
+def test_the_tuning_that_is_told_is_the_mean_that_chose(tmp_path: Path) -> None:
+    compare({"m": changed(run={"rounds": 1})}, 1, tmp_path, {"algorithm.lr": [0.1, 0.5]}, tuning_seeds=2, jobs=1)
+    tried = json.loads((tmp_path / "m" / "seed-0" / "about.json").read_text())["tuning"]["tried"]
+    rows = [json.loads(line) for line in (tmp_path / "tuning.jsonl").read_text().splitlines()]
+    for one in tried:
+        own = [row["result"]["validation loss"] for row in rows if dict(row["trial"]["values"]) == one["values"]]
+        assert len(own) == 2
+        assert one["score"] == pytest.approx(np.mean(own))
+    assert len(tried) == 2
 
 
-def test_crossing_of_feddro_is_its_papers() -> None:
-    _, lines = communication(algorithms()["FedDRO"])
-    assert [(line.direction, as_formula(line.floats)) for line in lines] == [
-        ("down", "d"), ("down", "d_y"), ("up", "d_y"), ("down", "d_y"), ("up", "d_y"), ("down", "d_y"), ("up", "d")]
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "m" / "seed-0").mkdir(parents=True)
+    (tmp_path / "m" / "seed-0" / "thesis.tex").write_text("x")
+    with pytest.raises(ConfigError, match="holds something else than a run"):
+        compare({"m": changed(run={"rounds": 1})}, 1, tmp_path, jobs=1)
+    assert (tmp_path / "m" / "seed-0" / "thesis.tex").exists()
 
 
-def test_trackers_write_every_metric_against_the_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logged: list[tuple[str, float, int]] = []
-
-    class Writer:
-        def __init__(self, folder: str) -> None:
-            assert folder == str(tmp_path / "tensorboard")
-
-        def add_scalar(self, name: str, value: float, step: int) -> None:
-            logged.append((name, value, step))
-
-        def flush(self) -> None:
-            pass
-
-    class Client:
-        def __init__(self, tracking_uri: str) -> None:
-            assert tracking_uri == f"sqlite:///{tmp_path / 'mlflow.db'}"
-
-        def get_experiment_by_name(self, name: str) -> None:
-            return None
-
-        def create_experiment(self, name: str) -> str:
-            return name
-
-        def create_run(self, experiment: str, run_name: str) -> Any:
-            return types.SimpleNamespace(info=types.SimpleNamespace(run_id=f"{experiment}/{run_name}"))
-
-        def log_metric(self, run: str, name: str, value: float, step: int) -> None:
-            assert run == "rookery/mine"
-            logged.append((name, value, step))
-
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=Writer))
-    monkeypatch.setitem(sys.modules, "mlflow.tracking", types.SimpleNamespace(MlflowClient=Client))
-    row = {"round": 4, "bytes": 10, "test loss": 0.5}
-    tracker("tensorboard", tmp_path, "mine")(row)
-    assert logged == [("axes/bytes", 10, 4), ("test/loss", 0.5, 4)]
-    logged.clear()
-    tracker("mlflow", tmp_path, "mine")(row)
-    assert logged == [("bytes", 10, 4), ("test loss", 0.5, 4)]
-    with pytest.raises(TrackingError, match="tensorboard or mlflow; got 'wandb'"):
-        tracker("wandb", tmp_path, "mine")
-    monkeypatch.setitem(sys.modules, "mlflow.tracking", None)
-    with pytest.raises(RookeryError, match=r"pip install 'rookery\[tracking\]'"):
-        tracker("mlflow", tmp_path, "mine")
-
-
-def test_the_good_description_is_good() -> None:
-    assert parse(GOOD).algorithm.title == "FedAvg"
+def test_a_warm_up_that_diverges_is_the_worst_of_a_grid(tmp_path: Path) -> None:
+    tree = changed(run={"rounds": 12}, warm_up={"rounds": 10})
+    entries = compare({"m": tree}, 1, tmp_path, {"warm_up.lr": [1e38, 0.1]}, jobs=1)
+    assert entries[0].chosen == {"warm_up.lr": 0.1}
+    error = pickle.loads(pickle.dumps(NonFinite("north", "is not finite")))
+    assert (type(error), error.client, str(error)) == (NonFinite, "north", "client 'north': is not finite")

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from test_cli import changed, command, toml
+from running import changed, command, toml
 
 from rookery import Algorithm, Federation, FedNest, LFedNest, SimFBO
 from rookery.problems import testproblems as known
+from rookery.studies import algorithms, parse
 from rookery.studies.build import build
 from rookery.studies.communication import communication, small_problems
-from rookery.studies.description import algorithms, parse
 from rookery.studies.forecast import forecast
 
 DRO: dict[str, Any] = {"objective": {"name": "kl_dro"}, "algorithm": {"name": "FedDRO"}}

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rookery.studies.statistics import best, groups, mean_std, paired_ttest, rows
-from rookery.studies.trials import StudyError, record, study, trials
+from rookery.studies import StudyError, best, groups, mean_std, paired_ttest, record, rows, study, trials
 
 SQUARES: list[int] = []
 

@@ -9,17 +9,17 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from rookery import FCSG, FCSGM, SCAFFOLD, AccFCSGM, Compositional, Conditional, FedAvg, FedDRO, Federation, Minimization
+from rookery import SCAFFOLD, FedAvg, FedDRO, Federation, Minimization
 from rookery.errors import AlgorithmError, CheckpointError
 from rookery.problems import testproblems as known
-from rookery.training.loop import EarlyStop, run
+from rookery.training import EarlyStop, run
 
 K = known.minimization()
 
@@ -226,67 +226,25 @@ def test_a_remote_run_saves_at_the_sites_and_goes_on(tmp_path: Path) -> None:
     assert torch.equal(result.state.x, expected.state.x)
 
 
-@pytest.mark.parametrize("algorithm", [FCSG(0.1, 4, 2, 2), FCSGM(0.1, 4, 2, 2, beta=0.3), AccFCSGM(0.1, 4, 2, 2, beta=0.3),
-                                       FedDRO(0.1, 0.3, 4, 2), FedAvg(0.1, 4, 2)], ids=lambda a: a.title)
-@pytest.mark.parametrize("seed", range(3))
-def test_the_uniform_output_is_the_mean_of_the_clients_points_at_its_step(algorithm: Any, seed: int, tmp_path: Path) -> None:
-    make = {Conditional: known.conditional, Compositional: known.compositional, Minimization: known.minimization}[algorithm.solves]
-    k, rounds = make(), 5
+def test_seconds_are_of_training_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that only evaluations move."""
+    clock = [0.0]
+    monkeypatch.setattr("rookery.training.loop.time", SimpleNamespace(perf_counter=lambda: clock[0]))
 
-    def start() -> tuple[Federation, Any]:
-        fed = Federation(k.problem, k.data, seed=seed)
-        return fed, algorithm.init(fed, k.x0)
+    def evaluate(state: Any) -> dict[str, float]:
+        clock[0] += 10
+        return {"x": 0.0}
 
-    fed, state = start()
-    result = run(algorithm, fed, state, rounds, output="uniform", folder=tmp_path / "run")
-    plain, state = start()
-    same = run(algorithm, plain, state, rounds)
-    assert torch.equal(result.state.x, same.state.x)  # training does not notice
-    assert fed.ledger["train"] == plain.ledger["train"]
-    assert result.output is not None
-    # the index again, by hand: a run of whole rounds, then one round with as many local steps as are left
-    third, state = start()
-    with third.phase("output"):
-        whole, left = divmod(1 + third.integer(4 * rounds), 4)
-    for _ in range(whole):
-        state = algorithm.round(third, state)
-    if left:
-        state = replace(algorithm, local_steps=left).round(third, state)
-    assert torch.equal(result.output, state.x)
-    inside = left if isinstance(algorithm, FedDRO) else 0  # its steps exchange y as they go
-    assert fed.ledger["output"].exchanges == (inside + 1 if left else 0)
-    fed, state = start()
-    again = run(algorithm, fed, state, rounds, output="uniform", folder=tmp_path / "run", resume=True)
-    assert again.output is not None
-    assert torch.equal(again.output, result.output)
+    fed, algorithm = Federation(K.problem, K.data, engine="loop"), SCAFFOLD(0.1, 2)
+    result = run(algorithm, fed, algorithm.init(fed, K.x0), 4, evaluate, every=1)
+    assert len(result.history) == 5
+    assert (result.seconds, clock[0]) == (0, 50)
 
 
-def test_the_uniform_output_is_after_one_of_the_steps_from_the_first_to_the_last() -> None:
-    algorithm, seen = FedAvg(0.1), set()
-    for seed in range(30):
-        fed = Federation(K.problem, K.data, seed=seed, engine="loop")
-        states = [algorithm.init(fed, K.x0)]
-        result = run(algorithm, fed, states[0], 3, output="uniform")
-        for _ in range(3):
-            states.append(algorithm.round(fed, states[-1]))
-        seen |= {t for t, s in enumerate(states) if result.output is not None and torch.allclose(result.output, s.x, rtol=0, atol=1e-12)}
-    assert seen == {1, 2, 3}
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_uniform_output_of_local_gradient_descent_by_hand(seed: int) -> None:
-    fed, algorithm = Federation(K.problem, K.data, seed=seed), FedAvg(0.1, 4)
-    result = run(algorithm, fed, algorithm.init(fed, K.x0), 5, output="uniform")
-    means, x = [], K.x0
-    for _ in range(5):
-        points = [x] * len(K.data.names)
-        for _ in range(4):
-            for i, point in enumerate(points):
-                rows = K.data.views(i)
-                points[i] = point - 0.1 * (rows["a"].T @ (rows["a"] @ point - rows["b"]) / len(rows["b"]) + 0.5 * point)
-            means.append(torch.stack(points).mean(0))
-        x = torch.stack(points).mean(0)
-    assert result.output is not None
-    near = [float((result.output - mean).abs().max()) for mean in means]
-    assert min(near) < 1e-12
-    assert sorted(near)[1] > 1e-6
+def test_minutes_are_those_of_a_call(tmp_path: Path) -> None:
+    fed, algorithm = Federation(K.problem, K.data, engine="loop"), SCAFFOLD(0.1, 2)
+    first = run(algorithm, fed, algorithm.init(fed, K.x0), 10**6, minutes=0.005, folder=tmp_path)
+    fed = Federation(K.problem, K.data, engine="loop")
+    second = run(algorithm, fed, algorithm.init(fed, K.x0), 10**6, minutes=0.005, folder=tmp_path, resume=True)
+    assert (first.reason, second.reason) == ("minutes", "minutes")
+    assert second.rounds > first.rounds > 0

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 import torch
-from test_cli import changed
+from running import changed
 
 from rookery import FedAvg, FedDRO, Federation
 from rookery.errors import CheckpointError
 from rookery.objectives import balanced_cross_entropy
 from rookery.problems import testproblems as known
+from rookery.studies import parse
 from rookery.studies.build import build
-from rookery.studies.description import parse
 from rookery.training import EarlyStop, Run, Stage, run_stages
 
 WARM: dict[str, Any] = {"warm_up": {"rounds": 3, "lr": 0.2, "local_steps": 2, "batch": 8}, "run": {"rounds": 7, "every": 2},

@@ -28,16 +28,16 @@ class _FedAvgCO(Composition, LocalSteps[Compositional]):
     local_steps: int = 1
 
     def inner(self, c: CompositionalClient, x: Tensor) -> Tensor:
-        """g_k(x_k)"""
+        """The inner value g_k(x_k) of a batch."""
         return c.g(c.project_x(x), c.draw(self.batch))
 
     def own_step(self, c: CompositionalClient, x: Tensor, lr: float) -> Tensor:
-        """Equation (6) with y_k = g_k(x_k), line 5"""
+        """Line 5: a step along equation (6) with y_k = g_k(x_k)."""
         x = c.project_x(x)
         return x - lr * c.plug_in_gradient(x, c.draw(self.batch))
 
     def shared_step(self, c: CompositionalClient, x: Tensor, y: Tensor, lr: float) -> Tensor:
-        """Equation (6) with y_k = ȳ, on the batch of `inner`"""
+        """A step along equation (6) with y_k = ȳ, on the batch of `inner`."""
         x, b = c.project_x(x), c.draw(self.batch)
         direction = c.g_vjp(x, b, c.f_gradient(y))
         if c.problem.h is not None:

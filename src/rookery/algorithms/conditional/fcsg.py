@@ -38,11 +38,11 @@ class _Conditional(Algorithm[Conditional]):
         check_positive(lr=self.lr, local_steps=self.local_steps, outer=self.outer, inner=self.inner, first=self.first)
 
     def first_estimate(self, c: ConditionalClient, x: Tensor) -> Tensor:
-        """u_1 = ∇F̂(x_0; B samples), line 2"""
+        """Line 2: the first estimate, u_1 = ∇F̂(x_0; B samples)."""
         return c.gradient(x, c.draw(self.first or self.outer, self.inner))
 
     def move(self, c: ConditionalClient, x: Tensor, u: Tensor, lr: float) -> Tensor:
-        """x_t = x_{t−1} − α u_t, line 10"""
+        """Line 10: the step x_t = x_{t−1} − α u_t."""
         return x - lr * u
 
 

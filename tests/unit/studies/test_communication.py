@@ -1,0 +1,23 @@
+"""What an algorithm sends in a round is found for every one of them, and is what its paper says."""
+
+from __future__ import annotations
+
+import pytest
+
+from rookery.studies import algorithms
+from rookery.studies.communication import as_formula, communication
+
+
+@pytest.mark.parametrize("title", sorted(algorithms()))
+def test_what_crosses_the_network_is_found_for_every_algorithm(title: str) -> None:
+    _, lines = communication(algorithms()[title])
+    assert {line.direction for line in lines} == {"down", "up"}
+    fixed = {"FastDRO": {1, 2, 4, 30}}.get(title, {1})  # lengths that do not depend on those of x and y
+    assert all(not as_formula(line.floats).isdigit() or line.floats in fixed for line in lines)
+    assert all(line.what for line in lines)
+
+
+def test_crossing_of_feddro_is_its_papers() -> None:
+    _, lines = communication(algorithms()["FedDRO"])
+    assert [(line.direction, as_formula(line.floats)) for line in lines] == [
+        ("down", "d"), ("down", "d_y"), ("up", "d_y"), ("down", "d_y"), ("up", "d_y"), ("down", "d_y"), ("up", "d")]
