@@ -6,14 +6,14 @@ All step x ← x − α(∂x f − ∇²xy g·v) at the new y, with v ≈ [∇²
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
 from ...federation.federation import Federation
 from ...federation.oracles import BilevelClient
 from ...problems.kinds import Bilevel
-from ..base import Algorithm, Number, check_positive, one_machine_only
+from ..base import Algorithm, Number, check_positive, check_start, one_machine_only, value_at
 from .curvature import neumann_product, refuse_embedded
 
 
@@ -59,3 +59,27 @@ class Centralised(Algorithm[Bilevel]):
     def inverse(self, c: BilevelClient, x: Tensor, y: Tensor, v: Tensor, factors: int) -> Tensor:
         """[∇²yy g]⁻¹v by HIA, unless a method has another way."""
         return self.terms * neumann_product(c, x, y, v, self.batch, self.smoothness, factors)
+
+
+@dataclass(frozen=True)
+class FromLastPoint(Centralised):
+    """Base of those that take `inner_steps` steps on y from where the last iteration left it."""
+
+    inner_steps: int = 1
+
+    class State(NamedTuple):
+        x: Tensor
+        y: Tensor
+        t: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(inner_steps=self.inner_steps)
+
+    def init(self, fed: Federation[Bilevel], x: Tensor, y: Tensor | None = None) -> State:
+        x = self.validate(fed, x)
+        return self.State(x, check_start(x, y), 0)
+
+    def round(self, fed: Federation[Bilevel], s: State) -> State:
+        x, y = self.advance(fed, s.x, s.y, value_at(self.lr, s.t), value_at(self.inner_lr, s.t), self.inner_steps)
+        return self.State(x, y, s.t + 1)

@@ -7,18 +7,13 @@ Chen, Sun, Yin, "Closing the gap: Tighter analysis of alternating stochastic gra
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-from torch import Tensor
-
-from ...federation.federation import Federation
-from ...problems.kinds import Bilevel
-from ..base import check_positive, check_start, value_at
-from ._base import Centralised
+from ._base import FromLastPoint
 
 
 @dataclass(frozen=True)
-class ALSET(Centralised):
+class ALSET(FromLastPoint):
     """`inner_steps` SGD steps on y from the last one, then one step on x with the Hessian inverse approximated by HIA.
 
     It is FedNest-SGD of one client with one local step.
@@ -28,22 +23,3 @@ class ALSET(Centralised):
     """
 
     title: ClassVar[str] = "ALSET"
-
-    inner_steps: int = 1
-
-    class State(NamedTuple):
-        x: Tensor
-        y: Tensor
-        t: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(inner_steps=self.inner_steps)
-
-    def init(self, fed: Federation[Bilevel], x: Tensor, y: Tensor | None = None) -> State:
-        x = self.validate(fed, x)
-        return self.State(x, check_start(x, y), 0)
-
-    def round(self, fed: Federation[Bilevel], s: State) -> State:
-        x, y = self.advance(fed, s.x, s.y, value_at(self.lr, s.t), value_at(self.inner_lr, s.t), self.inner_steps)
-        return self.State(x, y, s.t + 1)

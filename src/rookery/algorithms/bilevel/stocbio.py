@@ -7,42 +7,22 @@ Ji, Yang, Liang, "Bilevel optimization: Convergence analysis and enhanced design
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from torch import Tensor
 
 from ...federation.federation import Federation
 from ...federation.oracles import BilevelClient
 from ...problems.kinds import Bilevel
-from ..base import check_positive, check_start, value_at
-from ._base import Centralised
+from ._base import FromLastPoint
 from .curvature import neumann_sum
 
 
 @dataclass(frozen=True)
-class StocBiO(Centralised):
+class StocBiO(FromLastPoint):
     """D = `inner_steps` SGD steps on y from the last one, then v = ηΣ_{q=0..Q}Π_q(I − η∇²yy g_j)∇y f with η = 1/smoothness, Q = terms."""
 
     title: ClassVar[str] = "stocBiO"
-
-    inner_steps: int = 1
-
-    class State(NamedTuple):
-        x: Tensor
-        y: Tensor
-        t: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(inner_steps=self.inner_steps)
-
-    def init(self, fed: Federation[Bilevel], x: Tensor, y: Tensor | None = None) -> State:
-        x = self.validate(fed, x)
-        return self.State(x, check_start(x, y), 0)
-
-    def round(self, fed: Federation[Bilevel], s: State) -> State:
-        x, y = self.advance(fed, s.x, s.y, value_at(self.lr, s.t), value_at(self.inner_lr, s.t), self.inner_steps)
-        return self.State(x, y, s.t + 1)
 
     def factors(self, fed: Federation[Bilevel]) -> int:
         return self.terms
