@@ -53,7 +53,7 @@ def federation(data: Data, engine: str = "auto") -> tuple[Federation, Tensor, Te
 
 def ours(name: str, data: Data, engine: str, published: bool = False) -> tuple[Callable[[], None], Federation]:
     fed, x, y = federation(data, engine)
-    algorithm = METHODS[name](1.0, LR * STEPS, T, STEPS, N, SMOOTHNESS, "deterministic", 2 * BATCH,
+    algorithm = METHODS[name](1.0, LR * STEPS, T, STEPS, N, SMOOTHNESS, "neumann", 2 * BATCH,
                               outer_steps=1 if published else None, full_anchors=published)
     box = [algorithm.init(fed, x, y)]
 
