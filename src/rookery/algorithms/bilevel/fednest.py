@@ -70,8 +70,9 @@ class _Nested(Algorithm[Bilevel]):
         return self.State(self.outer(fed, X, y, value_at(self.lr, s.t)), y, s.t + 1)
 
     def fed_inn(self, S: Cohort[Bilevel], X: Placed, y: Tensor, beta: float) -> Tensor:
-        """y after one round of the inner method."""
-        raise NotImplementedError
+        """y after one round of the inner method: plain local SGD, unless a method has another."""
+        Yi = S.iterate(self.inner_sgd, S.broadcast(y), X, beta, steps=S.steps(self.local_steps, self.batch))
+        return S.fed.project_y(S.mean(Yi))
 
     def outer(self, fed: Federation[Bilevel], X: Placed, y: Tensor, alpha: float) -> Tensor:
         """x after the outer step."""
@@ -191,10 +192,6 @@ class FedNestSGD(_Global):
 
     title: ClassVar[str] = "FedNest-SGD"
 
-    def fed_inn(self, S: Cohort[Bilevel], X: Placed, y: Tensor, beta: float) -> Tensor:
-        Yi = S.iterate(self.inner_sgd, S.broadcast(y), X, beta, steps=S.steps(self.local_steps, self.batch))
-        return S.fed.project_y(S.mean(Yi))
-
 
 @dataclass(frozen=True)
 class LFedNest(_Nested):
@@ -210,10 +207,6 @@ class LFedNest(_Nested):
         if self.inverse_solver == "cg":
             raise AlgorithmError('LFedNest sums a Neumann series at each client: inverse_solver is "random neumann" or "neumann"; '
                                  '"cg" is an exchange with all of them, for FedNest and FedNest-SGD')
-
-    def fed_inn(self, S: Cohort[Bilevel], X: Placed, y: Tensor, beta: float) -> Tensor:
-        Yi = S.iterate(self.inner_sgd, S.broadcast(y), X, beta, steps=S.steps(self.local_steps, self.batch))
-        return S.fed.project_y(S.mean(Yi))
 
     def outer(self, fed: Federation[Bilevel], X: Placed, y: Tensor, alpha: float) -> Tensor:
         S = fed.cohort()
