@@ -12,8 +12,10 @@ from rookery import (
     ALSET,
     BSA,
     BSGD,
+    CODASCA,
     FCSG,
     FCSGM,
+    FESSGDA,
     GCIVR,
     MBSGD,
     NASA,
@@ -26,6 +28,8 @@ from rookery import (
     AccFCSGM,
     Algorithm,
     BSpiderBoost,
+    CoDA,
+    CODAPlus,
     ComFedL,
     FastDRO,
     FedAvg,
@@ -42,10 +46,14 @@ from rookery import (
     FedOpt,
     FedProx,
     FedSVRG,
+    FeDXL1,
+    FeDXL2,
     LFedNest,
     LocalSCGD,
+    LocalSCGDAM,
     LocalSCGDM,
     LocalSGDA,
+    LocalSGDAM,
     LocalSGDM,
     ModifiedFedAvg,
     PDSGDWeights,
@@ -86,6 +94,9 @@ def pooled(sizes: tuple[int, ...]) -> TestProblem:
 
 CONSTRAINT = "a_constraint_is_met_where_projected_gradient_descent_meets_it"
 OWN_COHORTS = {"ledger_is_the_papers_formula-cohort": "every inner round draws a cohort of its own, to which x goes anew"}
+OWN_MOMENTA = {"one_local_step_leaves_the_solution_in_place": "its first momenta are each client's own; it comes back from where they lead"}
+OWN_POOL = {"ledger_is_the_papers_formula-cohort": "the pool has the scores of a cohort only"}
+STAGES: dict[str, Any] = {"stage": 6, "growth": 1, "prox": 2.0}
 CASES = [
     Case("FedAvg", lambda lr, q, b: FedAvg(lr, q, b), known.minimization, lambda d, _, q: (1, d, d)),
     Case("SCAFFOLD", lambda lr, q, b: SCAFFOLD(lr, q, b), known.minimization, lambda d, _, q: (1, 2 * d, 2 * d), memory=True),
@@ -152,6 +163,20 @@ CASES = [
     Case("LocalSGDA", inner(LocalSGDA), known.minimax, lambda d, dy, q: (1, d + dy, d + dy)),
     Case("FedAvg-S", inner(FedAvgS, 1.0), known.minimax, lambda d, dy, q: (1, d + dy, d + dy)),
     Case("FedGDA-GT", lambda lr, q, b: FedGDAGT(lr, q, b), known.minimax, lambda d, dy, q: (2, 2 * (d + dy), 2 * (d + dy))),
+    Case("LocalSGDAM", inner(LocalSGDAM, beta=0.5), known.minimax, lambda d, dy, q: (1, 2 * (d + dy), 2 * (d + dy)), exempt=OWN_MOMENTA),
+    Case("FESS-GDA", inner(FESSGDA, smoothing=1.0, server_lr=0.9, inner_server_lr=0.8), known.minimax,
+         lambda d, dy, q: (1, d + dy, d + dy)),
+    Case("CoDA", lambda lr, q, b: CoDA(lr, q, b, **STAGES), known.minimax, lambda d, dy, q: (1, d + dy, 2 * d + dy), rounds=400),
+    Case("CODA+", lambda lr, q, b: CODAPlus(lr, q, b, **STAGES), known.minimax, lambda d, dy, q: (1, d + dy, 2 * d + dy), rounds=400),
+    Case("CODASCA", lambda lr, q, b: CODASCA(lr, q, b, **STAGES, server_lr=0.9), known.minimax,
+         lambda d, dy, q: (1, 2 * (d + dy), 3 * d + 2 * dy), rounds=400, memory=True),
+    Case("LocalSCGDAM", inner(LocalSCGDAM), known.compositional_minimax, lambda d, dy, q: (1, 3 * d + 2 * dy, 3 * d + 2 * dy),
+         biased_limit=1, biased_batches=True),
+    Case("LocalSCGDAM/alike", inner(LocalSCGDAM), nested.alike_inside, lambda d, dy, q: (1, 3 * d + 2 * dy, 3 * d + 2 * dy)),
+    Case("FeDXL1", lambda lr, q, b: FeDXL1(lr, q, b), known.pairwise,  # 14 rows at each of four clients
+         lambda d, _, q: (2, d + 3 * q * 14, d + 3 * q * 14 * 4), lr=0.1, rounds=450, biased_batches=True, exempt=OWN_POOL),
+    Case("FeDXL2", lambda lr, q, b: FeDXL2(lr, q, b, gamma=0.7, beta=0.5), known.pairwise,
+         lambda d, _, q: (2, 2 * d + 4 * q * 14, 2 * d + 4 * q * 14 * 4), lr=0.1, rounds=450, biased_batches=True, exempt=OWN_POOL),
     Case("SimFBO", tracking(SimFBO), known.bilevel, lambda d, dy, q: (1, d + 2 * dy, d + 2 * dy), lr=0.3, rounds=100,
          third=nested.inverse_gradient),
     Case("ShroFBO", tracking(ShroFBO, local=0.7), known.bilevel, lambda d, dy, q: (1, d + 2 * dy, d + 2 * dy), lr=0.3, rounds=100,

@@ -69,3 +69,10 @@ def pooled_minimax(sizes: tuple[int, ...] = SIZES) -> TestProblem:
 
 def pooled_bilevel(sizes: tuple[int, ...] = SIZES) -> TestProblem:
     return known.bilevel(sizes=(sum(sizes),))
+
+
+def alike_inside(sizes: tuple[int, ...] = SIZES) -> TestProblem:
+    """The compositional minimax test problem with A and B the same in every row: what LocalSCGDAM tracks is then right for every client."""
+    k = known.compositional_minimax(sizes=sizes)
+    same = {name: averaged(k, name).expand_as(k.data.fields[name]).clone() for name in "AB"}
+    return TestProblem(k.problem, Data(k.data.fields | same, k.data.names, k.data.sizes), k.x_star, k.gradient, k.y_star)

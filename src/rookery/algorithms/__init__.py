@@ -19,14 +19,17 @@ from .compositional import (
     PDSGDWeights,
     Unconstrained,
 )
+from .compositional_minimax import LocalSCGDAM
 from .conditional import BSGD, FCSG, FCSGM, AccFCSGM, BSpiderBoost
-from .minimax import SGDA, SMD, FedAvgS, FedGDAGT, LocalSGDA
+from .minimax import CODASCA, FESSGDA, SGDA, SMD, CoDA, CODAPlus, FedAvgS, FedGDAGT, LocalSGDA, LocalSGDAM
 from .minimization import SCAFFOLD, FastDRO, FedAvg, FedLin, FedNova, FedOpt, FedProx, FedSVRG, LocalSGDM
+from .pairwise import FeDXL1, FeDXL2
 
 __all__ = [
-    "ALSET", "BSA", "BSGD", "FCSG", "FCSGM", "GCIVR", "MBSGD", "NASA", "PDSGD", "SCAFFOLD", "SCGD", "SGDA", "SMD", "TTSA",
-    "AccFCSGM", "Algorithm", "BSpiderBoost", "ComFedL", "FastDRO", "FedAvg", "FedAvgCaseI", "FedAvgCaseII", "FedAvgS",
-    "FedBiOAcc", "FedDRO", "FedGDAGT", "FedLin", "FedNest", "FedNestSGD", "FedNova", "FedOpt", "FedProx", "FedSVRG", "LFedNest",
-    "LocalSCGD", "LocalSCGDM", "LocalSGDA", "LocalSGDM", "ModifiedFedAvg", "Number", "PDSGDWeights", "ShroFBO", "SimFBO", "StocBiO",
-    "Unconstrained", "check_fraction", "check_positive", "check_start", "estimate_smoothness", "theory", "value_at",
+    "ALSET", "BSA", "BSGD", "CODASCA", "FCSG", "FCSGM", "FESSGDA", "GCIVR", "MBSGD", "NASA", "PDSGD", "SCAFFOLD", "SCGD", "SGDA", "SMD",
+    "TTSA", "AccFCSGM", "Algorithm", "BSpiderBoost", "CODAPlus", "CoDA", "ComFedL", "FastDRO", "FeDXL1", "FeDXL2", "FedAvg",
+    "FedAvgCaseI", "FedAvgCaseII", "FedAvgS", "FedBiOAcc", "FedDRO", "FedGDAGT", "FedLin", "FedNest", "FedNestSGD", "FedNova", "FedOpt",
+    "FedProx", "FedSVRG", "LFedNest", "LocalSCGD", "LocalSCGDAM", "LocalSCGDM", "LocalSGDA", "LocalSGDAM", "LocalSGDM", "ModifiedFedAvg",
+    "Number", "PDSGDWeights", "ShroFBO", "SimFBO", "StocBiO", "Unconstrained", "check_fraction", "check_positive", "check_start",
+    "estimate_smoothness", "theory", "value_at",
 ]

@@ -34,6 +34,7 @@ class Algorithm(Program, Generic[P]):
     solves: ClassVar[type[Problem]] = Problem  # P, as far as it has been said
     exact_with_local_steps: ClassVar[bool] = False  # whether full batches leave the optimum in place at any number of local steps
     plain_average: ClassVar[bool] = False  # whether x after a round of fewer local steps is the mean of the clients' points then
+    pools: ClassVar[bool] = False  # whether what clients collect goes back to all of them, so that it grows with their number
     State: ClassVar[Any]
 
     def __init_subclass__(cls) -> None:

@@ -140,6 +140,22 @@ def by_column(values: Column) -> NDArray[np.str_]:
     return np.asarray([str(value).strip() for value in array.tolist()])
 
 
+def spread_alike(labels: Column, site: Column, others: Column, seed: int = 0) -> NDArray[np.str_]:
+    """The site of each of some `others`, rows of the same classes: a site gets of a class what it has among the rows already spread.
+
+    >>> spread_alike([0, 0, 1], ["a", "b", "b"], [1, 1]).tolist()
+    ['b', 'b']
+    """
+    known, sites, r = column(labels), column(site, "the site column"), np.random.default_rng(seed)
+    wanted = column(others)
+    found = np.empty(len(wanted), dtype=sites.dtype)
+    for value in np.unique(wanted):
+        rows = np.flatnonzero(wanted == value)
+        names, counts = np.unique(sites[known == value] if (known == value).any() else sites, return_counts=True)
+        found[rows] = r.permutation(np.repeat(names, apportion(len(rows), counts / counts.sum())))
+    return found
+
+
 def apportion(total: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:
     """Whole numbers that add up to `total`, each within one of its share of it (largest remainders)."""
     whole = np.floor(total * shares).astype(np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import DataError
-from .sampling import Draw, Request, Selection, _everything
+from .draws import Brief, Draw, Request, Selection, everything
 from .store import Batch, Data
 
 
@@ -27,28 +27,38 @@ def positive_counts(data: Data, label: str = "labels", clients: NDArray[np.int64
                        for f, c in zip(groups.first[chosen], groups.number[chosen], strict=True)], dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class Positives:
+@dataclass(frozen=True, repr=False)
+class Positives(Brief):
     """Outer samples: positives (`label` > 0) of the client. Inner samples: rows of the same client, one set for all outer ones.
 
     Inner fields have shape (1, m, …). With `enrich=k` every inner set has k positives and m − k negatives, for rare positives; the
     inner field `importance` then has share·m/k and (1 − share)·m/(m − k), so that means over the set estimate means over the
-    client's rows. `reweight=False` leaves it out: the inner means are those of a client with a share k/m of positives.
+    client's rows. `reweight=False` leaves it out: the inner means are those of a client with a share k/m of positives. With
+    `inner="negatives"` the inner samples are rows with `label` ≤ 0 only; a client that has none draws positives, and the objective tells.
 
     A client without positives draws other rows as outer samples; the objective tells by their label. Where one class is missing, its
-    places in an enriched set go to the other one, with importance 0. Without sizes all rows are both outer and inner samples.
+    places in an enriched set go to the other one, with importance 0. Without sizes all rows are both outer and inner samples,
+    and an objective over negatives leaves the positives among them out.
     """
 
     together: ClassVar[bool] = True
+    LATER: ClassVar[tuple[str, ...]] = ("inner",)
     label: str = "labels"
     enrich: int | None = None
     reweight: bool = True
+    inner: Literal["all", "negatives"] = "all"
+
+    def __post_init__(self) -> None:
+        if self.inner not in ("all", "negatives"):
+            raise DataError(f'inner is "all" or "negatives", the rows that inner samples are drawn from; got {self.inner!r}')
+        if self.inner == "negatives" and self.enrich is not None:
+            raise DataError(f'inner sets of negatives hold no positives; got enrich={self.enrich}: leave it out, or write inner="all"')
 
     def select(self, draw: Draw, request: Request) -> Selection:
         if (request.outer is None) != (request.inner is None):
             raise DataError(f"Positives needs both sizes, outer and inner, or neither for all rows; got {request}")
         if request.outer is None or request.inner is None:
-            rows = inner = _everything(draw)
+            rows = inner = everything(draw)
             selection: Selection = {}
         else:
             positive = positive_counts(draw.data, self.label, draw.clients)[:, None, None]
@@ -63,6 +73,8 @@ class Positives:
     def _inner(self, draw: Draw, size: int, positive: NDArray[np.int64],
                negative: NDArray[np.int64]) -> tuple[NDArray[np.int64], Selection]:
         k = self.enrich
+        if self.inner == "negatives":
+            return self._rows(draw, draw.below(size, np.where(negative > 0, negative, positive))), {}  # `order` has negatives first
         if k is None:
             return draw.below(size, positive + negative), {}
         if not 0 < k < size:

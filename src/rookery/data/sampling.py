@@ -7,9 +7,8 @@ into a selection, and a selection into a `Batch`. Leading axes are free: `(clien
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -18,105 +17,14 @@ from torch import Tensor
 
 from ..errors import DataError
 from ..federation import rng
+from .draws import Brief, Draw, Request, Rows, Sampler, Selection, everything
 from .store import Batch, Data
 
-Selection = dict[str, Tensor]
-
-
-class Request(NamedTuple):
-    """What an algorithm asks for: `outer` samples (None: all of them) and `inner` conditional ones for each."""
-
-    outer: int | None = None
-    inner: int | None = None
-
-
-class Draw:
-    """The randomness of draw number `position` in a client function, for some clients and some repetitions of it."""
-
-    def __init__(self, data: Data, clients: NDArray[np.int64], keys: rng.Keys, position: int, steps: NDArray[np.int64],
-                 stream: Callable[[int, int], np.random.Generator] | None = None) -> None:
-        self.data, self.clients, self.steps = data, clients, steps
-        self.keys = rng.combine(keys, position)
-        self._stream = stream or (lambda _, key: rng.normal_stream(key))
-
-    def column(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """One value per client, shaped to broadcast against `(clients, steps, size)`."""
-        return values[self.clients][:, None, None]
-
-    def below(self, size: int, bound: NDArray[np.int64]) -> NDArray[np.int64]:
-        """`(clients, steps, size)` integers below `bound`."""
-        return rng.uniform_index(self.keys, self.steps, size, bound)
-
-    def shuffled(self, size: int) -> NDArray[np.int64]:
-        """Ranks in an endless row of shuffled epochs: step s takes places s·size … of it, so each row comes once an epoch."""
-        out = np.empty((len(self.clients), len(self.steps), size), dtype=np.int64)
-        places = self.steps[:, None] * size + np.arange(size)
-        for i, n in enumerate(self.data.sizes[self.clients]):
-            epoch, rank = np.divmod(places, n)
-            number, inverse = np.unique(epoch, return_inverse=True)
-            order = rng.permuted_index(rng.combine(self.keys[i : i + 1], number), int(n))
-            out[i] = order[inverse.reshape(rank.shape), rank]
-        return out
-
-    def normal(self, shape: tuple[int, ...]) -> Tensor:
-        """`(clients, steps, *shape)` standard Gaussians."""
-        blocks = [self._stream(i, int(key)).standard_normal((len(self.steps), *shape), dtype=np.float32)
-                  for i, key in enumerate(self.keys)]
-        return torch.from_numpy(np.stack(blocks))
-
-    def seed(self, place: int) -> int:
-        """An integer for torch's generator, for the first client and the step at `place`."""
-        return int(rng.combine(self.keys[:1], self.steps[place])[0] >> np.uint64(1))
-
-
-class Sampler(Protocol):
-    """What a problem asks of its sampler, which selects samples for many clients and steps at once, and then fetches them."""
-
-    def select(self, draw: Draw, request: Request) -> Selection:
-        """What to fetch, as tensors by name with the leading axes (clients, steps)."""
-        ...
-
-    def fetch(self, data: Data, selection: Selection) -> Batch:
-        """The samples of one step, from a selection with the leading axis (clients), or with none for one client."""
-        ...
-
-    def whole(self, fields: dict[str, Tensor]) -> Batch:
-        """All of one client's samples, from views of its rows."""
-        ...
-
-
-class _Rows:
-    """Samplers whose batch is a list of rows."""
-
-    def rows(self, draw: Draw, size: int) -> NDArray[np.int64]:
-        raise NotImplementedError
-
-    def select(self, draw: Draw, request: Request) -> Selection:
-        if request.inner is not None:
-            raise DataError(f"{type(self).__name__} draws rows without conditional samples; give the problem "
-                            "sampling=Stored(...), PerTask(...) or Normal(...) to draw inner samples")
-        if not draw.data.forms():
-            raise DataError(f"{type(self).__name__} draws rows, and these clients are streams without rows: "
-                            "give the problem sampling=Normal(...)")
-        start = draw.column(draw.data.offsets)
-        rows = _everything(draw) if request.outer is None else self.rows(draw, request.outer)
-        return {"rows": torch.from_numpy(start + rows), "index": torch.from_numpy(rows)}
-
-    def fetch(self, data: Data, selection: Selection) -> Batch:
-        return Batch(data.take(selection["rows"]), selection["index"])
-
-    def whole(self, fields: dict[str, Tensor]) -> Batch:
-        return Batch(fields, torch.arange(len(next(iter(fields.values())))))
-
-
-def _everything(draw: Draw) -> NDArray[np.int64]:
-    """All rows, for clients of one size."""
-    size = int(draw.data.sizes[draw.clients[0]])
-    return np.broadcast_to(np.arange(size), (len(draw.clients), len(draw.steps), size)).copy()
+__all__ = ["Draw", "Normal", "PerTask", "Replacement", "Request", "Sampler", "Selection", "Shuffled", "Stored", "Stratified"]
 
 
 @dataclass(frozen=True)
-class Replacement(_Rows):
+class Replacement(Rows):
     """Draws rows uniformly with replacement, which is what the papers assume."""
 
     def rows(self, draw: Draw, size: int) -> NDArray[np.int64]:
@@ -124,37 +32,84 @@ class Replacement(_Rows):
 
 
 @dataclass(frozen=True)
-class Shuffled(_Rows):
+class Shuffled(Rows):
     """Draws rows in shuffled epochs: within one call of a client function every row comes once before any comes twice."""
 
     def rows(self, draw: Draw, size: int) -> NDArray[np.int64]:
         return draw.shuffled(size)
 
 
-@dataclass(frozen=True)
-class Stratified(_Rows):
-    """Draws a fixed number of positives in every batch: the first `positives` rows have `label` > 0, the others not."""
+@dataclass(frozen=True, repr=False)
+class Stratified(Brief, Rows):
+    """Draws a fixed number of positives in every batch: the first rows have `label` > 0, the others not.
 
+    positives:  their number; or, for batches of any size,
+    share:      their share of a batch, rounded, at least one row and not all; a batch of one row is then drawn as by `Replacement`
+    importance: give batches the field `importance`: π·m/k at k positives of m rows and (1 − π)·m/(m − k) at the others, for a client with
+                the share π of positives. Means of importance·value over a batch are then unbiased for the client's own means, and a client
+                of one class draws from it with importance 1, where it is refused otherwise. Full batches do without the field
+    """
+
+    LATER: ClassVar[tuple[str, ...]] = ("share", "importance")
     label: str
-    positives: int
+    positives: int = 0
+    share: float | None = None
+    importance: bool = False
+
+    def __post_init__(self) -> None:
+        if self.share is not None and (self.positives or not 0 < self.share < 1):
+            raise DataError("share is the share of positives in a batch, between 0 and 1, and stands in the place of their number: write "
+                            f"Stratified({self.label!r}, share=0.5); got share={self.share} and positives={self.positives}")
+
+    def select(self, draw: Draw, request: Request) -> Selection:
+        selection = super().select(draw, request)
+        return selection | {"importance": self._importance(draw, request.outer)} if self.importance and request.outer else selection
 
     def rows(self, draw: Draw, size: int) -> NDArray[np.int64]:
+        k, (positive, negative) = self._number(size), self._classes(draw)
+        if k == 0:
+            return draw.below(size, positive + negative)
+        for client, p, n in zip(draw.clients, positive.flat, negative.flat, strict=True):
+            if not self.importance and (p == 0 or n == 0):
+                raise DataError(f"client {draw.data.names[client]!r} has {p} positive and {n} negative rows; stratified draws "
+                                "need both: use sampling=Replacement(), importance=True, or leave the client out")
+        # rows of a client are sorted by label in `order`: negatives first
+        taken = np.where(negative == 0, True, np.where(positive == 0, False, np.arange(size) < k))
+        start = draw.column(draw.data.offsets)
+        rank = draw.below(size, np.where(taken, positive, negative)) + negative * taken
+        rows: NDArray[np.int64] = draw.data.groups(self.label).order[start + rank] - start
+        return rows
+
+    def _number(self, size: int) -> int:
+        """The positives of a batch; 0 where it is drawn without a look at classes."""
+        if self.share is not None:
+            return 0 if size == 1 else min(max(round(self.share * size), 1), size - 1)
         if not 0 < self.positives < size:
             raise DataError(f"a stratified batch of {size} needs between 1 and {size - 1} positives, not {self.positives}")
-        groups, data = draw.data.groups(self.label), draw.data
+        return self.positives
+
+    def _classes(self, draw: Draw) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """How many positives and how many other rows each client has."""
+        groups = draw.data.groups(self.label)
         positive = np.asarray([int(groups.size[f : f + c][groups.value[f : f + c] > 0].sum())
-                               for f, c in zip(groups.first[draw.clients], groups.number[draw.clients], strict=True)])
-        negative = data.sizes[draw.clients] - positive
-        for client, p, n in zip(draw.clients, positive, negative, strict=True):
-            if p == 0 or n == 0:
-                raise DataError(f"client {data.names[client]!r} has {p} positive and {n} negative rows; stratified draws "
-                                "need both: use sampling=Replacement(), or leave the client out")
-        # rows of a client are sorted by label in `order`: negatives first
-        rank = draw.below(size, np.where(np.arange(size) < self.positives, positive[:, None], negative[:, None])[:, None, :])
-        rank[:, :, : self.positives] += negative[:, None, None]
-        start = draw.column(data.offsets)
-        rows: NDArray[np.int64] = groups.order[start + rank] - start
-        return rows
+                               for f, c in zip(groups.first[draw.clients], groups.number[draw.clients], strict=True)])[:, None, None]
+        return positive, draw.column(draw.data.sizes) - positive
+
+    def _importance(self, draw: Draw, size: int) -> Tensor:
+        k, (positive, negative) = self._number(size), self._classes(draw)
+        own = positive / (positive + negative)
+        weight = np.where(np.arange(size) < k, own * size / max(k, 1), (1 - own) * size / (size - k))
+        weight = np.where((k > 0) & (positive > 0) & (negative > 0), weight, 1.0)
+        return torch.from_numpy(np.broadcast_to(weight, (len(draw.clients), len(draw.steps), size)).copy())
+
+    def fetch(self, data: Data, selection: Selection) -> Batch:
+        batch = super().fetch(data, selection)
+        if "importance" in selection:
+            if "importance" in batch.fields:
+                raise DataError("a stratified draw gives its rows the field 'importance'; rename the clients' field of that name")
+            precise = any(field.dtype == torch.float64 for field in batch.fields.values())
+            batch.fields["importance"] = selection["importance"].to(data.device, torch.float64 if precise else torch.float32)
+        return batch
 
 
 @dataclass(frozen=True)
@@ -208,7 +163,7 @@ class Stored:
         forms = draw.data.forms()
         if self.inner not in forms:
             raise DataError(f"there is no field {self.inner!r} with stored samples; the clients have {sorted(forms)}")
-        rows = _everything(draw) if request.outer is None else draw.below(request.outer, draw.column(draw.data.sizes))
+        rows = everything(draw) if request.outer is None else draw.below(request.outer, draw.column(draw.data.sizes))
         selection = {"rows": torch.from_numpy(draw.column(draw.data.offsets) + rows), "index": torch.from_numpy(rows)}
         if not forms[self.inner].shape:
             raise DataError(f"field {self.inner!r} holds several samples for each row, (rows, samples, …); it has a single number a row")

@@ -1,9 +1,13 @@
-"""The clients' rows: in one flat store with offsets, never padded, never copied per client; or in datasets, read when they are drawn."""
+"""The clients' rows: in one flat store with offsets, never padded, never copied per client; or in datasets, read when they are drawn.
+
+One file, because the two are forms of one class: `Data.from_datasets` returns the second.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -16,44 +20,13 @@ from torch.utils.data import Dataset
 from ..errors import DataError
 from ..federation.rng import name_key
 from . import partition
+from .batch import Batch
 from .columns import Form, Groups, as_column, check_clients, client_name, found_device, joined, not_finite
 from .items import DatasetRows, MapStyle, dataset_rows, fits_memory, gather
 
+__all__ = ["Batch", "Data", "DatasetData"]
+
 Fields = Mapping[str, Any]
-
-
-class Batch:
-    """One draw of samples at one client. Fields are attributes: `batch.inputs`, `batch.labels`.
-
-    `index` holds the row numbers within the client, `inner` the conditional samples (a batch of their own) of a
-    conditional draw, and `key` seeds dropout and augmentation, so that every oracle on this batch sees the same masks.
-    """
-
-    __slots__ = ("fields", "index", "inner", "key")
-
-    def __init__(self, fields: dict[str, Tensor], index: Tensor | None = None, inner: Batch | None = None,
-                 key: int | None = None) -> None:
-        self.fields, self.index, self.inner, self.key = fields, index, inner, key
-
-    def __getattr__(self, name: str) -> Tensor:
-        try:
-            return self.fields[name]
-        except KeyError:
-            raise AttributeError(f"a batch has the fields {sorted(self.fields)}; {name!r} is not one of them") from None
-
-    def __repr__(self) -> str:
-        return f"Batch({', '.join(f'{k}: {tuple(v.shape)}' for k, v in self.fields.items())})"
-
-    def leaves(self) -> list[Tensor]:
-        """All tensors in a fixed order; `rebuild` is the inverse."""
-        own = [*self.fields.values(), *([] if self.index is None else [self.index])]
-        return own + (self.inner.leaves() if self.inner is not None else [])
-
-    def rebuild(self, leaves: list[Tensor]) -> Batch:
-        """A batch of the same form with other tensors, taken in order from the front of `leaves`."""
-        fields = {name: leaves.pop(0) for name in self.fields}
-        index = None if self.index is None else leaves.pop(0)
-        return Batch(fields, index, None if self.inner is None else self.inner.rebuild(leaves), self.key)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +44,7 @@ class Data:
     fields: dict[str, Tensor]
     names: tuple[str, ...]
     sizes: NDArray[np.int64]
+    splits: Mapping[str, Data | None] = dataclass_field(default_factory=dict)  # by name, see `with_splits`
 
     def __post_init__(self) -> None:
         sizes = np.asarray(self.sizes)
@@ -143,6 +117,42 @@ class Data:
         names = tuple(names)
         return Data({}, names, np.zeros(len(names), dtype=np.int64))
 
+    def with_splits(self, **splits: Data) -> Data:
+        """The same rows to train on, and beside them others at the same clients, such as `validation=…` and `test=…`.
+
+        A client may lack rows of a split; what it has stays with it, and is reached by client functions with `c.rows("validation")`.
+
+        >>> train, held = Data.from_parts({"a": {"u": [1.0]}, "b": {"u": [2.0]}}), Data.from_parts({"b": {"u": [3.0]}})
+        >>> train.with_splits(validation=held).split_rows("validation", 1)
+        {'u': tensor([3.])}
+        """
+        for name, rows in splits.items():
+            strangers = sorted(set(rows.names) - set(self.names))
+            if strangers:
+                raise DataError(f"the split {name!r} has rows of client {strangers[0]!r}, who has none to train on; a split holds further "
+                                "rows of the same clients")
+        return self._with(dict(self.splits) | splits)
+
+    def _with(self, splits: Mapping[str, Data | None]) -> Data:
+        return Data(self.fields, self.names, self.sizes, splits)
+
+    def split(self, name: str) -> Data | None:
+        """The clients' rows of a split, None where no client has any; "train" are those to train on."""
+        if name == "train":
+            return self
+        if name not in self.splits:
+            raise DataError(f"the clients have no rows called {name!r}; they have {', '.join(['train', *self.splits])}: give them with "
+                            f"data.with_splits({name}=…)")
+        return self.splits[name]
+
+    def split_rows(self, name: str, client: int) -> dict[str, Tensor]:
+        """One client's rows of a split, by the client's number among all; none where it has none."""
+        rows = self.split(name)
+        if rows is not None and self.names[client] in rows.names:
+            return rows.views(rows.names.index(self.names[client]))
+        forms = (self if rows is None else rows).forms()
+        return {field: torch.zeros((0, *form.shape), dtype=form.dtype, device=self.device) for field, form in forms.items()}
+
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
@@ -194,7 +204,17 @@ class Data:
         """Some of the clients; one alone is not copied."""
         parts = [self.views(k) for k in clients]
         fields = parts[0] if len(parts) == 1 else {name: torch.cat([part[name] for part in parts]) for name in self.fields}
-        return Data(fields, tuple(self.names[k] for k in clients), self.sizes[list(clients)])
+        return Data(fields, tuple(self.names[k] for k in clients), self.sizes[list(clients)], self._splits_of(clients))
+
+    def _splits_of(self, clients: Sequence[int]) -> dict[str, Data | None]:
+        """The splits at some of the clients."""
+        names = {self.names[k] for k in clients}
+        return {name: rows.of_clients(names) if rows is not None else None for name, rows in self.splits.items()}
+
+    def of_clients(self, names: Collection[str]) -> Data | None:
+        """The rows of those of the named clients who have any; None where nobody has."""
+        kept = [k for k, name in enumerate(self.names) if name in names]
+        return self.part(*kept) if kept else None
 
     def only(self, rows: NDArray[np.int64]) -> Data:
         """Some of the rows, by ascending numbers in the store; clients that keep none are left out."""
@@ -207,9 +227,10 @@ class Data:
         return self._moved(found_device(device))
 
     def _moved(self, device: torch.device) -> Data:
-        if all(field.device == device for field in self.fields.values()):
+        if all(column.device == device for column in self.fields.values()) and not self.splits:
             return self
-        return Data({name: field.to(device) for name, field in self.fields.items()}, self.names, self.sizes)
+        return Data({name: field.to(device) for name, field in self.fields.items()}, self.names, self.sizes,
+                    {name: rows and rows._moved(device) for name, rows in self.splits.items()})
 
     def groups(self, field: str) -> Groups:
         """The rows of each client grouped by a field's value (computed once a field)."""
@@ -235,10 +256,11 @@ class DatasetData(Data):
     _clients: tuple[DatasetRows, ...]
     _device: torch.device
 
-    def __init__(self, clients: Sequence[DatasetRows], device: torch.device | None = None) -> None:
+    def __init__(self, clients: Sequence[DatasetRows], device: torch.device | None = None,
+                 splits: Mapping[str, Data | None] | None = None) -> None:
         sizes = np.asarray([client.size for client in clients], dtype=np.int64)
         for name, value in (("names", tuple(client.name for client in clients)), ("sizes", sizes), ("_clients", tuple(clients)),
-                            ("_device", device or torch.device("cpu"))):
+                            ("_device", device or torch.device("cpu")), ("splits", splits or {})):
             object.__setattr__(self, name, value)
         check_clients(self.names, self.sizes, clients[0].forms if clients else ())
 
@@ -278,14 +300,18 @@ class DatasetData(Data):
         return self.take(int(self.offsets[client]) + torch.arange(int(self.sizes[client])))
 
     def part(self, *clients: int) -> Data:
-        return DatasetData([self._clients[k] for k in clients], self.device)
+        return DatasetData([self._clients[k] for k in clients], self.device, self._splits_of(clients))
+
+    def _with(self, splits: Mapping[str, Data | None]) -> Data:
+        return DatasetData(self._clients, self.device, splits)
 
     def only(self, rows: NDArray[np.int64]) -> Data:
         each = np.split(rows - self.offsets[self._owners(rows)], np.searchsorted(rows, self.offsets[1:]))
         return DatasetData([client.only(own) for client, own in zip(self._clients, each, strict=True) if len(own)], self.device)
 
     def _moved(self, device: torch.device) -> Data:
-        return self if device == self.device else DatasetData(self._clients, device)
+        splits = {name: rows and rows._moved(device) for name, rows in self.splits.items()}
+        return self if device == self.device and not splits else DatasetData(self._clients, device, splits)
 
     def fingerprint(self) -> list[str]:
         """Of the forms, and the first and last row of each client."""

@@ -28,19 +28,19 @@ def run_one(setting: Setting, op: Map, client: int, times: int, arguments: list[
     drawing = Drawing(setting, client, op.phase, op.call, times)
     calls: Counter[str] = Counter()
     samples = 0
-    c = ClientContext(setting, times, drawing, name=setting.data.names[client])
+    c = ClientContext(setting, times, drawing, client=client)
     device = next((a.device for a in arguments if isinstance(a, Tensor)), torch.device("cpu"))
     states = generators(device)
     for step in range(times):
         drawing.step = step
-        c = ClientContext(setting, times, drawing, name=setting.data.names[client])
+        c = ClientContext(setting, times, drawing, client=client)
         versions = [a._version for a in arguments if isinstance(a, Tensor)]
         out = results(op, op.fn(c, *arguments))
         if versions != [a._version for a in arguments if isinstance(a, Tensor)]:
             raise PlacementError(f"{op.fn.__qualname__} changed an argument in place; values are shared: write x = x + y, not x += y")
         arguments = [*out, *arguments[len(out):]]
         calls.update(c.calls)
-        samples += sum(c.samples[op.known:])
+        samples += sum(c.samples[op.known:]) + c.looked_at
     if drawing.changed():
         raise DataError(f"{op.fn.__qualname__} at client {setting.data.names[client]!r} changed its batch in place, "
                         "and a full batch is the data itself: "

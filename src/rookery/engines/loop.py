@@ -9,6 +9,7 @@ from ..federation.operations import Flush, Map, Put, Take
 from ..federation.reducer import Reducer
 from .execute import run_one
 from .local import LocalEngine
+from .rowsums import row_sums
 
 
 class Loop(LocalEngine):
@@ -18,6 +19,9 @@ class Loop(LocalEngine):
 
     @torch.no_grad()
     def flush(self, flush: Flush, reducer: Reducer) -> None:
+        if row_sums(self.setting, flush, reducer):
+            self._free(flush)
+            return
         held = {op.out[0]: dict(zip(*self._holders(flush, op), strict=True)) for op in flush.ops if isinstance(op, Take)}
         kept: dict[int, list[Tensor]] = {}
         stored: dict[int, list[Tensor]] = {place: [] for place, op in enumerate(flush.ops) if isinstance(op, Put)}

@@ -29,6 +29,7 @@ from ..problems.base import Problem
 from . import fusing
 from .execute import results, run_one
 from .local import LocalEngine
+from .rowsums import row_sums
 from .tracing import Graph, Guards, ProgramKey, trace
 
 
@@ -41,6 +42,7 @@ class Plan:
     calls: Counter[str]
     samples: list[int]  # a full batch counts one row
     asks_steps: bool  # whether it read c.steps, which is then an input of its graphs
+    asks_rows: bool  # whether it read c.rows(…), of which clients have unequally many: they go one by one
     dtypes: list[torch.dtype]  # of its results
     graphs: dict[Any, Graph] = field(default_factory=dict)
 
@@ -76,6 +78,9 @@ class Vectorised(LocalEngine):
 
     @torch.no_grad()
     def flush(self, flush: Flush, reducer: Reducer) -> None:
+        if row_sums(self.setting, flush, reducer):
+            self._free(flush)
+            return
         made: dict[int, Tensor] = {}
         works: list[tuple[Map, Work]] = []
 
@@ -127,11 +132,11 @@ class Vectorised(LocalEngine):
         for positions, times in self._groups(flush, op, plan):
             whole = len(positions) == len(flush.cohort)
             part = arguments if whole else [a[torch.from_numpy(positions)] if isinstance(a, Tensor) else a for a in arguments]
-            made = self._group(op, plan, flush.cohort[positions], times, part)
+            made, looked_at = self._group(op, plan, flush.cohort[positions], times, part)
             total = int(times.sum())
             for name, count in plan.calls.items():
                 calls[name] += count * total
-            samples += sum(plan.sizes(int(self.setting.data.sizes[flush.cohort[positions[0]]]))[op.known:]) * total
+            samples += sum(plan.sizes(int(self.setting.data.sizes[flush.cohort[positions[0]]]))[op.known:]) * total + looked_at
             if whole:
                 out = made
             else:
@@ -161,7 +166,7 @@ class Vectorised(LocalEngine):
             rows = max(1, int(self.setting.data.sizes[flush.cohort[0]]))
             samples = [seen // rows if request.outer is None else seen
                        for request, seen in zip(client.requests, client.samples, strict=True)]
-            self.plans[key] = Plan(client.requests, client.noises, client.calls, samples, client.asked_steps,
+            self.plans[key] = Plan(client.requests, client.noises, client.calls, samples, client.asked_steps, client.asked_rows,
                                    [value.dtype for value in shown])
         return self.plans[key]
 
@@ -169,6 +174,8 @@ class Vectorised(LocalEngine):
         """Positions of clients that can run together, and how often each repeats."""
         n = len(flush.cohort)
         times = np.full(n, op.times) if isinstance(op.times, int) else np.asarray(op.times)
+        if plan.asks_rows:
+            return [(np.array([k]), times[k : k + 1]) for k in range(n)]
         if isinstance(op.times, int) and not plan.by_size:
             return [(np.arange(n), times)]
         sizes = self.setting.data.sizes[flush.cohort] if plan.by_size else np.zeros(n, dtype=np.int64)
@@ -182,10 +189,12 @@ class Vectorised(LocalEngine):
         members = [np.flatnonzero(which.reshape(-1) == k) for k in range(kinds.shape[1])]
         return [(positions, times[positions]) for positions in members]
 
-    def _group(self, op: Map, plan: Plan, clients: Index, times: Index, arguments: list[Any]) -> list[Tensor]:
+    def _group(self, op: Map, plan: Plan, clients: Index, times: Index, arguments: list[Any]) -> tuple[list[Tensor], int]:
+        """The results of clients that run together, and how many rows of splits they looked at."""
         count = len(op.out)
         if len(clients) == 1:
-            return [value[None] for value in run_one(self.setting, op, int(clients[0]), int(times[0]), self._first(op, arguments))[0]]
+            values, _, client = run_one(self.setting, op, int(clients[0]), int(times[0]), self._first(op, arguments))
+            return [value[None] for value in values], client.looked_at * int(times[0])
         given = arguments
         # a number becomes an input of the graph, so that a schedule does not trace it anew
         arguments = [torch.tensor(a, dtype=torch.float64) if isinstance(a, float) else a for a in arguments]
@@ -207,7 +216,7 @@ class Vectorised(LocalEngine):
                 busy = torch.from_numpy(times > step)
                 made = [torch.where(busy.view(-1, *[1] * (new.dim() - 1)), new, old) for new, old in zip(made, arguments, strict=False)]
             arguments = [*made, *arguments[count:]]
-        return arguments[:count]
+        return arguments[:count], 0
 
     def _blame(self, op: Map, clients: Index, times: Index, arguments: list[Any], error: Exception) -> Exception:
         """What to raise for an error of a graph. If one client's rows are at fault, its plain run raises an error with its name instead."""

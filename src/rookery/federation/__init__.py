@@ -20,17 +20,18 @@ if TYPE_CHECKING:
         ConditionalClient,
         MinimaxClient,
         MinimizationClient,
+        PairwiseClient,
     )
     from .placed import Placed
     from .program import Program, Schedule
 
 __all__ = [
     "BilevelClient", "Client", "Cohort", "CompositionalClient", "CompositionalMinimaxClient", "ConditionalClient", "Engine", "Epochs",
-    "Federation", "Ledger", "MinimaxClient", "MinimizationClient", "Placed", "Program", "Schedule",
+    "Federation", "Ledger", "MinimaxClient", "MinimizationClient", "PairwiseClient", "Placed", "Program", "Schedule",
 ]
 
 __getattr__, __dir__ = lazy(__name__, {
     "engine": ["Engine"], "epochs": ["Epochs"], "federation": ["Cohort", "Federation"], "ledger": ["Ledger"], "placed": ["Placed"],
     "oracles": ["BilevelClient", "Client", "CompositionalClient", "CompositionalMinimaxClient", "ConditionalClient", "MinimaxClient",
-                "MinimizationClient"],
+                "MinimizationClient", "PairwiseClient"],
     "program": ["Program", "Schedule"]})

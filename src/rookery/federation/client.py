@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..data.sampling import Draw, Request
 from ..data.store import Batch, Data
-from ..errors import AlgorithmError, DataError, ProblemError, RookeryError
+from ..errors import AlgorithmError, DataError, EngineError, ProblemError, RookeryError
 from ..problems.base import Problem
 from ..problems.checks import depends, failed
 from . import rng
@@ -55,8 +55,9 @@ class ClientContext:
     """One client at work in one call: what a client function is given, under the protocols of `oracles`."""
 
     def __init__(self, setting: Setting, steps: int, serve: Callable[[int, Request | Noise], Batch], traced: bool = False,
-                 name: str = "") -> None:
-        self._setting, self._serve, self._traced, self._name = setting, serve, traced, name
+                 client: int = 0) -> None:
+        self._setting, self._serve, self._traced, self._client = setting, serve, traced, client
+        self.asked_rows, self.looked_at = False, 0  # rows of splits, which are no draws
         self._steps, self.asked_steps = steps, False
         self.calls: Counter[str] = Counter()
         self.requests: list[Request] = []
@@ -81,6 +82,23 @@ class ClientContext:
             number += rows
         self.samples.append(number)
         return batch
+
+    @property
+    def size(self) -> int:
+        self.asked_rows = True
+        return int(self._setting.data.sizes[self._client])
+
+    def rows(self, split: str = "train") -> Batch:
+        """All rows of a split, which are not a draw. They may be none, and fewer than `min_batch` count as none."""
+        if self._traced:
+            raise EngineError("rows of a split differ in number from client to client, and run client by client")
+        self.asked_rows = True
+        fields = self._setting.data.split_rows(split, self._client)
+        number = len(next(iter(fields.values()))) if fields else 0
+        if number < self._setting.min_batch:
+            fields, number = {name: column[:0] for name, column in fields.items()}, 0
+        self.looked_at += number
+        return Batch(fields, torch.arange(number))
 
     def noise(self, like: Tensor, kind: Kind = "normal") -> Tensor:
         """Independent numbers of the shape, dtype and device of `like`: standard normal, or uniform between 0 and 1.
@@ -112,7 +130,15 @@ class ClientContext:
     def __getattr__(self, name: str) -> Callable[..., Tensor]:
         if name.startswith("_"):
             raise AttributeError(name)
+        if any(own in self.problem.oracles for own in self.problem.PAIRS.get(name, ())):
+            return partial(self._pair, *self.problem.PAIRS[name])
         return partial(self._oracle, name, self.problem.oracle(name))
+
+    def _pair(self, first: str, second: str, *arguments: Any) -> Any:
+        """Two oracles by themselves, of which one is hand-written, in the place of the one that gives both."""
+        if second.endswith("_vjp"):
+            return getattr(self, first)(*arguments), partial(getattr(self, second), *arguments)
+        return getattr(self, first)(*arguments), getattr(self, second)(*arguments)
 
     def _oracle(self, name: str, fn: Callable[..., Tensor], *arguments: Any) -> Tensor:
         if not arguments or not isinstance(arguments[0], Tensor):
@@ -153,7 +179,8 @@ class ClientContext:
         except RookeryError:
             raise
         except Exception as error:
-            raise failed(error, self._name, what or f"the function {getattr(fn, '__name__', 'evaluated')!r}", arguments) from error
+            told = what or f"the function {getattr(fn, '__name__', 'evaluated')!r}"
+            raise failed(error, self._setting.data.names[self._client], told, arguments) from error
 
 
 def _rows(arguments: tuple[Any, ...]) -> list[Tensor]:
@@ -161,8 +188,10 @@ def _rows(arguments: tuple[Any, ...]) -> list[Tensor]:
 
 
 def _to(result: Any, dtype: torch.dtype) -> Tensor:
-    """An oracle's result, one tensor or a pair (which unpacks as a tensor does), in the state's own precision."""
-    return tuple(part.to(dtype) for part in result) if isinstance(result, tuple) else result.to(dtype)  # type: ignore[return-value]
+    """An oracle's result, one tensor or a pair (which unpacks as a tensor does), in the state's own precision; functions stay."""
+    if isinstance(result, tuple):
+        return tuple(_to(part, dtype) for part in result)  # type: ignore[return-value]
+    return result.to(dtype) if isinstance(result, Tensor) else result  # type: ignore[no-any-return]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The federation and its verbs: broadcast, map and iterate, mean (and sum). Everything an algorithm may do with a network.
+"""The federation and its verbs: broadcast, map and iterate, mean (and sum), collect. Everything an algorithm may do with a network.
 
 One file, because a cohort and its federation know each other: two would import each other.
 """
@@ -28,6 +28,7 @@ from .operations import Index, Map, Put, Take
 from .pending import PendingOps
 from .placed import Place, Placed
 from .program import SetUp, check_client_function, outputs
+from .reducer import Collector, Reducer
 from .weights import Floats, client_weights, inclusion
 
 P_co = TypeVar("P_co", bound=Problem, covariant=True)
@@ -36,7 +37,7 @@ Argument = Placed | Floats | Index | float | str | tuple[float, ...] | None  # b
 
 
 class Cohort(Place, Generic[P_co]):
-    """Some of the clients of a federation, and what an algorithm may do with them: broadcast, map and iterate, mean and sum."""
+    """Some of the clients of a federation, and what an algorithm may do with them: broadcast, map and iterate, mean and sum, collect."""
 
     def __init__(self, fed: Federation[P_co], index: Index, even: bool = False) -> None:
         super().__init__(index, fed.data.names)
@@ -141,7 +142,7 @@ class Cohort(Place, Generic[P_co]):
         if not self.fed.weights[self.index].sum() > 0:
             self.fed.pending.abandon(self)
             raise WeightError(f"the weights of this cohort of {self.size} add up to 0; a mean needs at least one positive weight")
-        return _single(self.fed.pending.bring(self, values, self.mean_weights, floating=True))
+        return _single(self.fed.pending.bring(self, values, Reducer(self.names, self.mean_weights, floating=True)))
 
     @overload
     def sum(self, value: Placed, /) -> Tensor: ...
@@ -149,7 +150,23 @@ class Cohort(Place, Generic[P_co]):
     def sum(self, first: Placed, second: Placed, /, *others: Placed) -> tuple[Tensor, ...]: ...
     def sum(self, *values: Placed) -> Tensor | tuple[Tensor, ...]:
         """Clients → server: the plain sum. One exchange, however many values; they leave the clients."""
-        return _single(self.fed.pending.bring(self, values, np.ones(self.size), floating=False))
+        return _single(self.fed.pending.bring(self, values, Reducer(self.names, np.ones(self.size), floating=False)))
+
+    @overload
+    def collect(self, value: Placed, /) -> Tensor: ...
+    @overload
+    def collect(self, first: Placed, second: Placed, /, *others: Placed) -> tuple[Tensor, ...]: ...
+    def collect(self, *values: Placed) -> Tensor | tuple[Tensor, ...]:
+        """Clients → server: every client's value by itself, a row each, in the order of the clients. One exchange; they leave the clients.
+
+        The server sees what each client sent, which a mean hides: it is refused where only sums may leave the clients.
+        """
+        if self.fed.only_sums:
+            made = next((f"{v.call.fn.__qualname__}'s result" for v in values if isinstance(v, Placed) and v.call is not None), "a value")
+            self.fed.pending.abandon(self)
+            raise PlacementError("only sums leave the clients of this federation (only_sums=True, as under a secure sum), and collect "
+                                 f"would show the server {made} at each client: take fed.sum or fed.mean, or another method")
+        return _single(self.fed.pending.bring(self, values, Collector(self.names, np.ones(self.size), floating=False)))
 
     def take(self, state: Placed, default: Placed) -> Placed:
         """A value of another cohort, or of the population, at this cohort's clients; `default` at those that have none."""
@@ -181,6 +198,7 @@ class Federation(Cohort[P_co]):
     engine:       "auto", "loop", "vectorised", "wire", or an engine object
     precision:    a torch dtype for autocast inside the oracles (torch.bfloat16); the state keeps its own
     min_batch:    refuse to compute anything from fewer samples at once: a value of one row is that row's
+    only_sums:    the server may see sums and means only, as under a secure sum: `collect` is refused
 
     With unequal weights the mean over a uniform cohort is Σ p_k v_k/Σ p_k, a ratio: its expectation is not the mean over all clients, by an
     amount that vanishes as cohorts grow. `cohorts="weighted"` has no such bias: systematic sampling takes client k with probability exactly
@@ -189,7 +207,8 @@ class Federation(Cohort[P_co]):
 
     def __init__(self, problem: P_co, data: Data, *, engine: str | Engine = "auto", seed: int = 0,
                  weights: str | Sequence[float] = "equal", clients_per_round: int | None = None, cohorts: str = "uniform",
-                 device: str | torch.device = "cpu", precision: torch.dtype | None = None, min_batch: int = 1) -> None:
+                 device: str | torch.device = "cpu", precision: torch.dtype | None = None, min_batch: int = 1,
+                 only_sums: bool = False) -> None:
         if not isinstance(problem, Problem) or not isinstance(data, Data):
             raise AlgorithmError(f"write Federation(problem, data), with a problem and Data; got {type(problem).__name__} and "
                                  f"{type(data).__name__}")
@@ -201,7 +220,7 @@ class Federation(Cohort[P_co]):
         self.weights = client_weights(weights, self.data)
         if cohorts not in ("uniform", "weighted"):
             raise AlgorithmError(f'cohorts are "uniform" or "weighted"; got {cohorts!r}')
-        self.cohorts = cohorts
+        self.cohorts, self.only_sums = cohorts, only_sums
         if cohorts == "weighted" and clients_per_round is not None:
             self._inclusion(clients_per_round)
         self.ledger = Ledger()

@@ -18,6 +18,7 @@ from torch import Tensor
 from ..data.store import Batch
 from ..problems.base import Problem
 from ..problems.kinds import Bilevel, Compositional, CompositionalMinimax, Conditional, Minimax, Minimization
+from ..problems.pairwise import Pairwise
 from .noise import Kind
 
 
@@ -36,6 +37,15 @@ class Client(Protocol):
 
     def draw(self, outer: int | None = None, inner: int | None = None) -> Batch:
         """A batch: `outer` samples (None: all rows), and `inner` conditional ones for each."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many rows this client has to train on."""
+        ...
+
+    def rows(self, split: str = "train") -> Batch:
+        """All rows of a split ("validation", "test"), which may be none."""
         ...
 
     def noise(self, like: Tensor, kind: Kind = "normal") -> Tensor:
@@ -142,6 +152,10 @@ class MinimaxClient(Client, Protocol):
         """The gradient of f in y."""
         ...
 
+    def f_gradients(self, x: Tensor, y: Tensor, b: Batch) -> tuple[Tensor, Tensor]:
+        """The gradients of f in x and in y, from one pass."""
+        ...
+
 
 class CompositionalMinimaxClient(Client, Protocol):
     """A client of a `CompositionalMinimax` problem, with its oracles."""
@@ -157,6 +171,10 @@ class CompositionalMinimaxClient(Client, Protocol):
         """The product J_g(x)ᵀv, without the Jacobian itself."""
         ...
 
+    def g_pullback(self, x: Tensor, b: Batch) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """The inner value g(x), and the function v ↦ J_g(x)ᵀv of the same forward pass, to be called once."""
+        ...
+
     def f(self, z: Tensor, y: Tensor, b: Batch) -> Tensor:
         """The mean loss f(z, y) of the batch at the inner value z."""
         ...
@@ -167,6 +185,41 @@ class CompositionalMinimaxClient(Client, Protocol):
 
     def f_y(self, z: Tensor, y: Tensor, b: Batch) -> Tensor:
         """The gradient of f in y."""
+        ...
+
+    def f_gradients(self, z: Tensor, y: Tensor, b: Batch) -> tuple[Tensor, Tensor]:
+        """The gradients of f in the inner value z and in y, from one pass."""
+        ...
+
+
+class PairwiseClient(Client, Protocol):
+    """A client of a `Pairwise` problem, with its oracles."""
+
+    @property
+    def problem(self) -> Pairwise: ...
+
+    def s(self, x: Tensor, b: Batch) -> Tensor:
+        """The rows' scores."""
+        ...
+
+    def s_vjp(self, x: Tensor, b: Batch, v: Tensor) -> Tensor:
+        """The sum Σ_i v_i ∇s(x; z_i) over the rows."""
+        ...
+
+    def s_pullback(self, x: Tensor, b: Batch) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """The rows' scores, and the function v ↦ Σ_i v_i ∇s(x; z_i) of the same forward pass, to be called once."""
+        ...
+
+    def pair_losses(self, s: Tensor, t: Tensor) -> Tensor:
+        """The losses ℓ(s_i, t_j) of all pairs of a score in s and one in t."""
+        ...
+
+    def pair_slopes(self, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """The derivatives of ℓ(s_i, t_j) in s_i and in t_j, for all pairs."""
+        ...
+
+    def f_slope(self, u: Tensor) -> Tensor:
+        """The derivative of f at each of some inner values."""
         ...
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import PlacementError
@@ -108,23 +107,23 @@ class PendingOps:
         while self.queue:
             self.run(self.queue[0][0], [], None)
 
-    def bring(self, cohort: Place, values: tuple[Placed, ...], weights: NDArray[np.float64], floating: bool) -> list[Tensor]:
-        """The weighted sums of values at a cohort, in one exchange."""
+    def bring(self, cohort: Place, values: tuple[Placed, ...], reducer: Reducer) -> list[Tensor]:
+        """What a reducer makes of values at a cohort, in one exchange."""
         if not values:
-            raise PlacementError("mean and sum need at least one value at the clients")
+            raise PlacementError("mean, sum and collect need at least one value at the clients")
         for value in values:
             if not isinstance(value, Placed):
-                raise PlacementError(f"mean and sum take values at the clients; got {type(value).__name__}, which is at the server already")
+                raise PlacementError(f"mean, sum and collect take values at the clients; got {type(value).__name__}, which is at the "
+                                     "server already")
             self.usable(value)
             if value.place is not cohort:
                 raise PlacementError("a mean is taken over the cohort its values live at; use that cohort's mean")
         makers = ["" if value.call is None else value.call.fn.__name__ for value in values]
-        reducer = Reducer(cohort.names, weights, floating)
         self.run(cohort, list(values), reducer)
-        for made, total in zip(makers, reducer.sums, strict=True):
-            self.ledger.cross("up", made, total.numel(), total.nbytes, cohort.size)
+        for made, one in zip(makers, reducer.like, strict=True):
+            self.ledger.cross("up", made, one.numel(), one.nbytes, cohort.size)
         self.ledger.book(exchanges=1)
-        return reducer.sums
+        return reducer.results
 
     def run(self, cohort: Place, wants: list[Placed], reducer: Reducer | None) -> None:
         """Flush a cohort's pending operations: what nobody will read is dropped, the rest runs once."""

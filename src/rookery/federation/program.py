@@ -11,9 +11,12 @@ from functools import lru_cache
 from types import CodeType, FunctionType, MethodType
 from typing import Any, get_args, get_origin
 
+import torch
 from torch import Tensor
 
+from ..data.batch import Batch
 from ..errors import PlacementError
+from ..problems.base import Problem
 from .oracles import Client
 
 PROGRAMS: dict[str, type[Program]] = {}  # every program class this process has imported, by its full name
@@ -41,6 +44,25 @@ class Schedule(Program):
 def value_at(number: float | Schedule, t: int) -> float:
     """A hyper-parameter's value in round t: that of a schedule then, or the number itself."""
     return number.at(t) if isinstance(number, Schedule) else number
+
+
+class RowSum(Program):
+    """Base of client functions that are sums over the rows of a split at one point: `fed.sum(fed.map(it.total, fed.broadcast(x)))`.
+
+    A subclass is a frozen dataclass with a field `split`, and says in `by_owner` what the rows' numbers are. As every row stands by
+    itself, engines of this process take the rows of many clients in one pass.
+    """
+
+    split: str
+
+    def by_owner(self, problem: Problem, b: Batch, owner: Tensor, owners: int, *values: Any) -> Tensor:
+        """(owners, k): the sums of the rows' numbers, by the owner of each row, a number from 0 to owners − 1."""
+        raise NotImplementedError
+
+    def total(self, c: Client, *values: Any) -> Tensor:
+        """The sums over the client's own rows."""
+        b = c.rows(self.split)
+        return self.by_owner(c.problem, b, torch.zeros_like(b.index), 1, *values)[0]  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ class Reducer:
     like: list[Tensor] = field(default_factory=list)  # one client's upload, for its form
 
     @property
-    def sums(self) -> list[Tensor]:
-        """The results, floating ones in the dtype of the uploads."""
+    def results(self) -> list[Tensor]:
+        """The sums, floating ones in the dtype of the uploads."""
         return [total.to(value.dtype) if value.is_floating_point() else total for total, value in zip(self.totals, self.like, strict=True)]
 
     def add(self, position: int, values: list[Tensor]) -> None:
@@ -42,16 +42,18 @@ class Reducer:
         for total, value in zip(self.totals, values, strict=True):
             total.add_(value, alpha=weight if value.is_floating_point() else int(weight))
 
-    def add_stack(self, stacks: list[Tensor]) -> None:
-        """All clients' uploads at once, a row each."""
-        for position in self._suspects(stacks):
-            self._check(position, [stack[position] for stack in stacks])
+    def add_stack(self, stacks: list[Tensor], first: int = 0) -> None:
+        """The uploads of all clients at once, or of those from position `first` on, a row each."""
+        for row in self._suspects(stacks):
+            self._check(first + row, [stack[row] for stack in stacks])
         self.like = [stack[0] for stack in stacks]
+        sums = []
         for stack in stacks:
             kind = stack.dtype if stack.is_floating_point() else torch.int64
-            weights = torch.as_tensor(self.weights, dtype=kind, device=stack.device)
+            weights = torch.as_tensor(self.weights[first : first + len(stack)], dtype=kind, device=stack.device)
             # a sum over rows goes pairwise, which a product of the weights with the stack does not
-            self.totals.append((weights.reshape(-1, *[1] * (stack.dim() - 1)) * stack).sum(0))
+            sums.append((weights.reshape(-1, *[1] * (stack.dim() - 1)) * stack).sum(0))
+        self.totals = sums if not self.totals else [total + more for total, more in zip(self.totals, sums, strict=True)]
 
     def work(self, op: Map, work: Work) -> None:
         self.works.append((op.phase, work))
@@ -84,6 +86,33 @@ class Reducer:
             if not bool(torch.isfinite(value.sum())) and not bool(torch.isfinite(value).all()):
                 raise NonFinite(name, "its upload holds a non-finite value; nothing was averaged. "
                                       "Lower the learning rate, or look at this client's data")
+
+
+@dataclass
+class Collector(Reducer):
+    """Keeps every client's upload, a row each, and refuses bad ones as a sum would."""
+
+    kept: list[list[Tensor]] = field(default_factory=list)  # by value, pieces of rows
+
+    @property
+    def results(self) -> list[Tensor]:
+        """One tensor a value, with a row for each client in the cohort's order."""
+        return [torch.cat(pieces) for pieces in self.kept]
+
+    def add(self, position: int, values: list[Tensor]) -> None:
+        self._check(position, values)
+        self._keep([value[None] for value in values])
+
+    def add_stack(self, stacks: list[Tensor], first: int = 0) -> None:
+        for row in self._suspects(stacks):
+            self._check(first + row, [stack[row] for stack in stacks])
+        self._keep(stacks)
+
+    def _keep(self, stacks: list[Tensor]) -> None:
+        self.like = self.like or [stack[0] for stack in stacks]
+        self.kept = self.kept or [[] for _ in stacks]
+        for pieces, stack in zip(self.kept, stacks, strict=True):
+            pieces.append(stack)
 
 
 class Work(NamedTuple):

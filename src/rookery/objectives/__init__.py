@@ -1,6 +1,7 @@
 """Objectives by name: functions that return problems; `@objective(…)` declares one of one's own for descriptions."""
 
 from .ap import ap_surrogate, binary_scores
+from .auc import auc
 from .bilevel import data_reweighting, hyper_parameters, hyper_representation, loss_tuning
 from .declare import Objective, declared, objective, objectives
 from .dro import ClampWarning, constrained_dro, dro_report, kl_dro
@@ -10,6 +11,8 @@ from .given import MODEL, Column, Entry, Given, Start, constant, with_zeros
 from .groups import balanced_cross_entropy, group_dro
 from .invariant import invariant_logistic
 from .minimax import robust_regression
+from .partialauc import partial_auc
+from .ratio import ratio_loss
 from .regularised import with_weight_decay
 from .robust import chi2_dro, cvar, mean_variance
 from .saddle import group_weights
@@ -17,9 +20,9 @@ from .supervised import cross_entropy, cross_entropy_losses
 from .trainval import VALIDATION
 
 __all__ = [
-    "MODEL", "VALIDATION", "ClampWarning", "Column", "Entry", "Given", "Objective", "Start", "ap_surrogate", "balanced_cross_entropy",
-    "binary_scores", "chi2_dro", "constant", "constrained_dro", "cross_entropy", "cross_entropy_losses", "cvar", "data_reweighting",
-    "declared", "dro_report", "fair", "fairness_gap", "fast_dro", "group_dro", "group_rates", "group_weights", "hyper_parameters",
-    "hyper_representation", "invariant_logistic", "kl_dro", "loss_tuning", "mean_variance", "objective", "objectives",
-    "robust_regression", "with_weight_decay", "with_zeros",
+    "MODEL", "VALIDATION", "ClampWarning", "Column", "Entry", "Given", "Objective", "Start", "ap_surrogate", "auc",
+    "balanced_cross_entropy", "binary_scores", "chi2_dro", "constant", "constrained_dro", "cross_entropy", "cross_entropy_losses", "cvar",
+    "data_reweighting", "declared", "dro_report", "fair", "fairness_gap", "fast_dro", "group_dro", "group_rates", "group_weights",
+    "hyper_parameters", "hyper_representation", "invariant_logistic", "kl_dro", "loss_tuning", "mean_variance", "objective", "objectives",
+    "partial_auc", "ratio_loss", "robust_regression", "with_weight_decay", "with_zeros",
 ]

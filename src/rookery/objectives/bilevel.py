@@ -34,7 +34,7 @@ def _bilevel(f: Loss, g: Loss, sampling: Sampler | None = None, **options: Any) 
     """A problem whose f sees validation rows and whose g sees training rows, as far as a draw has them apart."""
     if sampling is None:
         sampling = TrainValSampler()
-    elif isinstance(sampling, Stratified) and sampling.label == "validation":
+    elif isinstance(sampling, Stratified) and sampling.label == "validation" and sampling.share is None and not sampling.importance:
         sampling = TrainValSampler("validation", sampling.positives)
     else:
         raise ProblemError(f'a bilevel objective draws its kinds of rows apart: write sampling=Stratified("validation", n); got {sampling}')

@@ -4,6 +4,7 @@ A decorated function is called from Python as any other. In a description, its p
 
     model, losses, loss, scores, classes            the run gives these, see `given.SUPPLIED`
     groups beside field, features and width         and these
+    kind, where it is annotated as type[Problem]    and this: what the algorithm solves, for objectives that have several forms
     all others that TOML can write                  entries of the section, with the signature's types and defaults
 
 `field` and `label` name columns of the rows; `groups` is the number of values in the column `field`. A column `site` holds each row's
@@ -33,6 +34,18 @@ from .given import MODEL, REQUIRED, SUPPLIED, Column, Entry, Given, Start
 RowScores = Callable[[Tensor, Mapping[str, Tensor], Mapping[str, Any]], dict[str, float]]
 
 
+@dataclass(frozen=True)
+class RowCounts:
+    """An objective's own scores as sums, which clients add up: how many numbers a row has, these numbers, and the scores of their sum.
+
+    The entries are those of the objective's section, and `groups` where it has a `field`.
+    """
+
+    width: Callable[[Mapping[str, Any]], int]
+    rows: Callable[[Tensor, Mapping[str, Tensor], Mapping[str, Any]], Tensor]  # of outputs, fields and entries: (rows, width)
+    finish: Callable[[Tensor, Mapping[str, Any]], dict[str, float]]  # what the sums do not define is absent
+
+
 @dataclass(frozen=True, eq=False)
 class Objective:
     """An objective with all that it says about itself; see `objective`."""
@@ -46,6 +59,7 @@ class Objective:
     two_classes: bool = False
     metrics: Sequence[str] = ()
     scores: RowScores | None = None
+    counts: RowCounts | None = None
     report: Callable[..., dict[str, float]] | None = None
     through: Callable[..., Problem] | None = None
     net: Callable[[tuple[int, ...]], nn.Module] | None = None
@@ -85,8 +99,10 @@ class Objective:
 
     @property
     def _supplied(self) -> list[str]:
-        """What a run gives; `groups` and `width` mean what they say beside the parameters that they belong to only."""
+        """What a run gives; `groups` and `width` mean what they say beside the parameters that they belong to only, `kind` as a class."""
         lone = {name for name, beside in (("groups", "field"), ("width", "features")) if beside not in self.parameters}
+        if "kind" in self.parameters and get_origin(get_type_hints(self.function).get("kind")) is not type:
+            lone.add("kind")
         return [name for name in SUPPLIED if name not in lone]
 
     def complete(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,8 +164,8 @@ F = TypeVar("F", bound=Callable[..., Problem])
 
 def objective(*, metric: str = "loss", x: Start = MODEL, y: Start | None = None, trained: Literal["x", "y", "x and y"] = "x",
               columns: Sequence[Column] = (), two_classes: bool = False, metrics: Sequence[str] = (), scores: RowScores | None = None,
-              report: Callable[..., dict[str, float]] | None = None, through: Callable[..., Problem] | None = None,
-              net: Callable[[tuple[int, ...]], nn.Module] | None = None) -> Callable[[F], F]:
+              counts: RowCounts | None = None, report: Callable[..., dict[str, float]] | None = None,
+              through: Callable[..., Problem] | None = None, net: Callable[[tuple[int, ...]], nn.Module] | None = None) -> Callable[[F], F]:
     """Declare a function that returns a problem as an objective; the function stays as it is.
 
     metric:      the score of validation and test rows that it is for
@@ -158,12 +174,14 @@ def objective(*, metric: str = "loss", x: Start = MODEL, y: Start | None = None,
     columns:     what it reads of the rows beside inputs and labels
     two_classes: whether it is for two classes only
     metrics, scores: further scores of rows with the model's outputs, by name, and the function that gives those it can
+    counts:      the same scores from sums that clients add up; without them, the clients' scores of their own rows are averaged
     report:      numbers of the whole federation for every evaluation, from (fed, x, y)
     through:     another objective, whose problem is this one's parameter `problem`; its entries come along
     net:         the net that it needs instead of the description's, from the shape of a row
     """
     def keep(function: F) -> F:
-        _DECLARED[function] = Objective(function, metric, x, y, trained, columns, two_classes, metrics, scores, report, through, net)
+        _DECLARED[function] = Objective(function, metric, x, y, trained, columns, two_classes, metrics, scores, counts, report, through,
+                                          net)
         return function
 
     return keep
@@ -179,12 +197,19 @@ def objectives() -> dict[str, Objective]:
     return {o.name: o for o in sorted(_DECLARED.values(), key=lambda o: o.name) if ":" not in o.name}
 
 
+def find_objective(name: str) -> Objective:
+    """An objective by its name, Rookery's or one's own that has been imported."""
+    found = next((o for o in _DECLARED.values() if o.name == name), None)
+    if found is None:
+        raise ProblemError(f"there is no objective {name!r} here; import its module first")
+    return found
+
+
 def _with_model(problem: Problem, model: Model) -> Problem:
-    """The problem with the model that engines read from what they may do, where it does not say one itself."""
+    """The problem with the model that rows are scored by, and that engines read from what they may do, unless it has another for that."""
     finish = problem.finish
-    if problem.model is not None:
-        return problem
-    return replace(problem, model=model, finish=None if finish is None else lambda total: _with_model(finish(total), model))
+    return replace(problem, model=problem.model or model, predictor=model,
+                   finish=None if finish is None else lambda total: _with_model(finish(total), model))
 
 
 def with_site(data: Data, names: Sequence[str]) -> Data:

@@ -120,10 +120,10 @@ def kl_dro(losses: Losses, lam: float = 1.0, shift: float | None = None, least: 
         return each(x, b) / lam - s
 
     def g(x: Tensor, b: Batch) -> Tensor:
-        return _mean_exp(exponents(x, b)).reshape(1)
+        return bounded_exp(exponents(x, b)).mean().reshape(1)
 
     def f(z: Tensor) -> Tensor:
-        return (lam * (_log(z, floor) + s)).sum()
+        return (lam * (bounded_log(z, floor) + s)).sum()
 
     def f_gradient(z: Tensor, b: Batch | None = None) -> Tensor:
         return lam / z.clamp(min=floor)
@@ -169,10 +169,10 @@ def constrained_dro(losses: Losses, rho: float = 0.5, least_lam: float = 0.1, ce
         return (each(x[:-1], b) - c) / multiplier(x)
 
     def g(x: Tensor, b: Batch) -> Tensor:
-        return torch.cat([_mean_exp(exponents(x, b)).reshape(1), multiplier(x)])
+        return torch.cat([bounded_exp(exponents(x, b)).mean().reshape(1), multiplier(x)])
 
     def f(z: Tensor) -> Tensor:
-        return c + z[1] * (rho + _log(z[0], floor))
+        return c + z[1] * (rho + bounded_log(z[0], floor))
 
     def statistics(x: Tensor, b: Batch) -> Tensor:
         ell = each(x[:-1], b)
@@ -188,12 +188,13 @@ def constrained_dro(losses: Losses, rho: float = 0.5, least_lam: float = 0.1, ce
     return Exponential(f, g, exponents=exponents, floor=floor, **agreed, **options)
 
 
-def _mean_exp(u: Tensor) -> Tensor:
-    # beyond the edge the exponential is continued by its tangent, so that the worst rows keep their pull
-    return (torch.exp(u.clamp(max=EDGE)) * (1 + (u - EDGE).clamp(min=0.0))).mean()
+def bounded_exp(u: Tensor) -> Tensor:
+    """exp(u), beyond the edge continued by its tangent, so that the worst rows keep their pull."""
+    return torch.exp(u.clamp(max=EDGE)) * (1 + (u - EDGE).clamp(min=0.0))
 
 
-def _log(z: Tensor, floor: float) -> Tensor:
+def bounded_log(z: Tensor, floor: float) -> Tensor:
+    """log z, below the floor continued by its tangent."""
     safe = z.clamp(min=floor)
     return torch.log(safe) + torch.where(z < floor, (z - safe) / floor, torch.zeros_like(z))
 

@@ -19,7 +19,7 @@ from ..errors import ProblemError
 from ..problems.kinds import Compositional
 from ..problems.model import Model
 from .ap import Scores, binary_scores
-from .declare import objective
+from .declare import RowCounts, objective
 from .dro import Losses, per_row
 from .groups import members, refuse_empty
 
@@ -37,7 +37,38 @@ def _gap(outputs: Tensor, fields: Mapping[str, Tensor], entries: Mapping[str, An
         return {}
 
 
-@objective(metric="gap", two_classes=True, metrics=("gap",), scores=_gap)
+def _conditions(labels: Tensor, kind: Kind) -> Tensor:
+    """(rows, conditions): which rows count for each rate."""
+    positive = labels > 0
+    some = {"equality of opportunity": [positive], "equalised odds": [positive, ~positive],
+            "demographic parity": [torch.ones_like(positive)]}[kind]
+    return torch.stack(some, 1)
+
+
+def _gap_rows(outputs: Tensor, fields: Mapping[str, Tensor], entries: Mapping[str, Any]) -> Tensor:
+    """For each condition, of all rows and of each group: whether the row counts, and whether it is predicted as positive then."""
+    groups = members(fields[entries["field"]], entries["groups"], torch.float64)
+    of = torch.cat([torch.ones_like(groups[:, :1]), groups], 1)
+    counts = (_conditions(fields[entries["label"]], entries["kind"])[:, :, None].double() * of[:, None]).flatten(1)
+    return torch.cat([counts, counts * outputs.argmax(1).double()[:, None]], 1)
+
+
+def _gap_width(entries: Mapping[str, Any]) -> int:
+    return 2 * (2 if entries["kind"] == "equalised odds" else 1) * (1 + int(entries["groups"]))
+
+
+def _gap_of_sums(total: Tensor, entries: Mapping[str, Any]) -> dict[str, float]:
+    counts, hits = total.reshape(2, -1, 1 + entries["groups"])
+    rates = hits / counts  # NaN where nobody counts
+    gaps = (rates[:, 1:] - rates[:, :1]).abs()
+    known = gaps[~gaps.isnan()]
+    return {"gap": float(known.max())} if len(known) else {}
+
+
+GAP = RowCounts(_gap_width, _gap_rows, _gap_of_sums)
+
+
+@objective(metric="gap", two_classes=True, metrics=("gap",), scores=_gap, counts=GAP)
 def fair(loss: Losses, scores: Model | Scores, groups: int, kind: Kind = "equality of opportunity", rho: float = 1.0, slack: float = 0.0,
          field: str = "group", label: str = "labels", **options: Any) -> Compositional:
     """loss + (ρ/2) Σ_j max(0, |g_j| − slack)², g_j the gap between the mean score of all rows and of group j's, among certain rows.
@@ -65,11 +96,9 @@ def fair(loss: Losses, scores: Model | Scores, groups: int, kind: Kind = "equali
 
     def columns(b: Batch, dtype: torch.dtype) -> Tensor:
         """(rows, conditions, 1 + groups): who counts for each rate; the first of each condition is that of all groups."""
-        positive = getattr(b, label) > 0
-        some = {"equality of opportunity": [positive], "equalised odds": [positive, ~positive],
-                "demographic parity": [torch.ones_like(positive)]}[kind]
-        of = torch.cat([torch.ones_like(positive, dtype=dtype)[:, None], members(getattr(b, field), groups, dtype)], 1)
-        return torch.stack(some, 1).to(dtype)[:, :, None] * of[:, None]
+        some = _conditions(getattr(b, label), kind).to(dtype)
+        of = torch.cat([torch.ones_like(some[:, :1]), members(getattr(b, field), groups, dtype)], 1)
+        return some[:, :, None] * of[:, None]
 
     def statistics(x: Tensor, b: Batch) -> Tensor:
         return torch.cat([columns(b, x.dtype).mean(0).reshape(-1), x.new_ones(1)])

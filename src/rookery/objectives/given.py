@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ..data.sampling import Sampler
 from ..data.store import Data
 from ..errors import ConfigError
+from ..problems.base import Problem
 from ..problems.model import Model
 
 REQUIRED = inspect.Parameter.empty  # the default of an entry that has none
@@ -30,13 +31,16 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What a run gives to an objective: the model and its parameters at the start, the clients' rows, and the section's entries."""
+    """What a run gives to an objective: the model and its parameters at the start, the clients' rows, the section's entries, and the
+    kind of problem that the algorithm solves, `Problem` where any will do.
+    """
 
     model: Model
     vector: Tensor
     data: Data
     classes: int
     entries: Mapping[str, Any] = field(default_factory=dict)
+    kind: type[Problem] = Problem
 
     def count(self, column: str) -> int:
         """How many values a column of whole numbers has, counted from 0."""
@@ -70,7 +74,7 @@ class Given:
 SUPPLIED: dict[str, Callable[[Given], Any]] = {  # by a parameter's name: what a run gives for it; `supervised` adds the losses
     "model": lambda given: given.model, "scores": lambda given: given.model, "classes": lambda given: given.classes,
     "groups": lambda given: given.count(given.entries["field"]),
-    "features": lambda given: given.body[0], "width": lambda given: given.body[1].in_features}
+    "features": lambda given: given.body[0], "width": lambda given: given.body[1].in_features, "kind": lambda given: given.kind}
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class TrainValBatch(Batch):
         return TrainValBatch(super().rebuild(leaves), self.front, self._fewest)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainValSampler(Stratified):
     """Batches with both kinds of rows, the validation rows first; full batches as they are."""
 

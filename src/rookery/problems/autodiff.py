@@ -80,6 +80,53 @@ def value_and_jacobian(fn: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tenso
         _depth.reset(token)
 
 
+def pullback(fn: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """fn(x), and the function v ↦ J(x)ᵀv of the same forward pass, to be called once: v may depend on fn(x).
+
+    >>> value, pull = pullback(lambda x: x * x, torch.tensor([1.0, 2.0]))
+    >>> value, pull(value)
+    (tensor([1., 4.]), tensor([2., 16.]))
+    """
+    if _functional.get():
+        value, back = torch.func.vjp(fn, x)[:2]
+        return value, lambda v: back(v)[0]  # type: ignore[no-any-return]
+    nested, leaf = _leaf(x)
+    token = _depth.set(_depth.get() + 1)
+    try:
+        with torch.enable_grad():
+            value = fn(leaf)
+    finally:
+        _depth.reset(token)
+
+    def pull(v: Tensor) -> Tensor:
+        if not value.requires_grad:
+            return torch.zeros_like(x)
+        return torch.autograd.grad(value, leaf, v, create_graph=nested, materialize_grads=True)[0]
+
+    return value if nested else value.detach(), pull
+
+
+def gradients(fn: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of a scalar function in both of its variables, from one forward and one backward pass.
+
+    >>> gradients(lambda x, y: (x * y * y).sum(), torch.tensor([3.0]), torch.tensor([2.0]))
+    (tensor([4.]), tensor([12.]))
+    """
+    if _functional.get():
+        value, back = torch.func.vjp(fn, x, y)[:2]
+        return back(torch.ones_like(_scalar(value)))  # type: ignore[no-any-return]
+    (nested, first), (_, second) = _leaf(x), _leaf(y)
+    token = _depth.set(_depth.get() + 1)
+    try:
+        with torch.enable_grad():
+            value = _scalar(fn(first, second))
+            if not value.requires_grad:
+                return torch.zeros_like(x), torch.zeros_like(y)
+            return torch.autograd.grad(value, (first, second), create_graph=nested, materialize_grads=True)  # type: ignore[return-value]
+    finally:
+        _depth.reset(token)
+
+
 def _leaf(x: Tensor) -> tuple[bool, Tensor]:
     """Whether this derivative stands inside another one, and the variable it is taken in.
 

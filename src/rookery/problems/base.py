@@ -25,17 +25,20 @@ class Problem:
     sampling:    how a client draws (`rookery.data`)
     project_x, project_y: projections onto the feasible sets; gradients are taken at projected points, and each mean is projected
     model:       the module behind the losses, if there is one: engines read from it what they may do
+    predictor:   the model that rows are scored by, where it is not `model`
     stochastic:  the losses use torch's generator (dropout, augmentation); by default what the model says
     oracles:     hand-written oracles by name; each is compared with automatic differentiation on its first use
     statistics, finish: set-up sums, see `Federation.prepare`; `weighted` makes them means with the federation's weights
     """
 
     ORACLES: ClassVar[tuple[str, ...]] = ()
+    PAIRS: ClassVar[Mapping[str, tuple[str, str]]] = {}  # oracles that give two others from one pass, unless one of these is hand-written
 
     sampling: Sampler = field(default_factory=Replacement)
     project_x: Projection | None = None
     project_y: Projection | None = None
     model: Model | None = None
+    predictor: Model | None = None
     stochastic: bool | None = None
     oracles: Mapping[str, Callable[..., Tensor]] = field(default_factory=dict)
     statistics: Callable[[Tensor, Batch], Tensor] | None = None
@@ -54,6 +57,9 @@ class Problem:
         unknown = set(self.oracles) - set(self.ORACLES)
         if unknown:
             raise ProblemError(f"{type(self).__name__} has the oracles {list(self.ORACLES)}; {sorted(unknown)[0]!r} is not one of them")
+        for both in self.PAIRS.keys() & self.oracles.keys():
+            raise ProblemError(f"the oracle {both!r} gives {' and '.join(map(repr, self.PAIRS[both]))} from one pass: write these by hand, "
+                               f"and {both!r} follows")
 
     @property
     def random(self) -> bool:

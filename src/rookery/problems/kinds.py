@@ -2,12 +2,12 @@
 
 A user writes the functions under the papers' letters f, g, h; derivative oracles follow by automatic differentiation.
 All vectors are flat, all functions differentiable torch code, and a mean over the batch is taken inside them.
-The reductions of one kind to another stand in `rookery.problems.reductions`.
+Pairs of rows have a kind of their own in `pairwise`; the reductions of one kind to another stand in `reductions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..data.store import Batch
 from ..errors import ProblemError
-from .autodiff import cross, grad, hvp, value_and_jacobian, vjp
+from .autodiff import cross, grad, gradients, hvp, pullback, value_and_jacobian, vjp
 from .base import Problem, Variables
 
 
@@ -72,6 +72,11 @@ class Conditional(Problem):
 
     def variables(self, oracle: str) -> Variables:
         return {"x": (0, {"the objective": self.value})} if oracle == "gradient" else {}
+
+
+def _letters(oracle: str, both: str) -> str:
+    """The variables that an oracle's derivatives are taken in, from its name."""
+    return both if oracle == "f_gradients" else oracle[2:]
 
 
 def flat(value: Tensor) -> Tensor:
@@ -142,10 +147,14 @@ class Minimax(Problem):
     """A minimax problem, min_x max_y mean_k E f_k(x, y; ξ).
 
     f(x, y, batch) → scalar, the mean loss of the batch.
+    `best_y`, where argmax_y f(x, y) is known: numbers of a batch, (x, batch) → vector, and the function from their mean over the clients,
+    or a multiple of it, to that y.
     """
 
-    ORACLES: ClassVar[tuple[str, ...]] = ("f", "f_x", "f_y")
+    ORACLES: ClassVar[tuple[str, ...]] = ("f", "f_x", "f_y", "f_gradients")
+    PAIRS: ClassVar[Mapping[str, tuple[str, str]]] = {"f_gradients": ("f_x", "f_y")}
     f: Callable[[Tensor, Tensor, Batch], Tensor]
+    best_y: tuple[Callable[[Tensor, Batch], Tensor], Callable[[Tensor], Tensor]] | None = None
 
     def f_x(self, x: Tensor, y: Tensor, b: Batch) -> Tensor:
         """The gradient of f in x."""
@@ -155,8 +164,12 @@ class Minimax(Problem):
         """The gradient of f in y."""
         return grad(lambda z: self.f(x, z, b), y)
 
+    def f_gradients(self, x: Tensor, y: Tensor, b: Batch) -> tuple[Tensor, Tensor]:
+        """The gradients of f in x and in y, from one pass."""
+        return gradients(lambda z, w: self.f(z, w, b), x, y)
+
     def variables(self, oracle: str) -> Variables:
-        return {letter: ("xy".index(letter), {"f": self.f}) for letter in oracle[2:]}
+        return {letter: ("xy".index(letter), {"f": self.f}) for letter in _letters(oracle, "xy")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,13 +179,18 @@ class CompositionalMinimax(Problem):
     g(x, batch) → (d_g,), f(z, y, batch) → scalar.
     """
 
-    ORACLES: ClassVar[tuple[str, ...]] = ("g", "g_vjp", "f", "f_z", "f_y")
+    ORACLES: ClassVar[tuple[str, ...]] = ("g", "g_vjp", "g_pullback", "f", "f_z", "f_y", "f_gradients")
+    PAIRS: ClassVar[Mapping[str, tuple[str, str]]] = {"g_pullback": ("g", "g_vjp"), "f_gradients": ("f_z", "f_y")}
     f: Callable[[Tensor, Tensor, Batch], Tensor]
     g: Callable[[Tensor, Batch], Tensor]
 
     def g_vjp(self, x: Tensor, b: Batch, v: Tensor) -> Tensor:
         """The product J_g(x)ᵀv, without the Jacobian itself."""
         return vjp(lambda z: self.g(z, b), x, v)
+
+    def g_pullback(self, x: Tensor, b: Batch) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """The inner value g(x), and the function v ↦ J_g(x)ᵀv of the same forward pass, to be called once."""
+        return pullback(lambda z: flat(self.g(z, b)), x)
 
     def f_z(self, z: Tensor, y: Tensor, b: Batch) -> Tensor:
         """The gradient of f in the inner value z."""
@@ -182,10 +200,14 @@ class CompositionalMinimax(Problem):
         """The gradient of f in y."""
         return grad(lambda u: self.f(z, u, b), y)
 
+    def f_gradients(self, z: Tensor, y: Tensor, b: Batch) -> tuple[Tensor, Tensor]:
+        """The gradients of f in the inner value z and in y, from one pass."""
+        return gradients(lambda u, w: self.f(u, w, b), z, y)
+
     def variables(self, oracle: str) -> Variables:
-        if oracle == "g_vjp":
+        if oracle in ("g_vjp", "g_pullback"):
             return {"x": (0, {"g": self.g})}
-        return {letter: ("zy".index(letter), {"f": self.f}) for letter in oracle[2:]}
+        return {letter: ("zy".index(letter), {"f": self.f}) for letter in _letters(oracle, "zy")}
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,7 @@ from torch import Tensor
 from ..data import Batch, Data, Stored
 from .base import Problem
 from .kinds import Bilevel, Compositional, CompositionalMinimax, Conditional, Minimax, Minimization
+from .pairwise import Pairwise
 
 SIZES = (5, 3, 4, 7)
 
@@ -122,8 +123,11 @@ def minimax(seed: int = 0, d: int = 3, dy: int = 2, sizes: tuple[int, ...] = SIZ
     def f(x: Tensor, y: Tensor, batch: Batch) -> Tensor:
         return (0.5 * x.square().sum() + (batch.e @ x).mean() + ((batch.A @ x) @ y).mean() - 0.5 * y.square().sum() - (batch.b @ y).mean())
 
+    def sums(x: Tensor, batch: Batch) -> Tensor:
+        return torch.cat([(batch.A @ x - batch.b).mean(0), x.new_ones(1)])
+
     x = torch.linalg.solve(H, r)
-    return TestProblem(Minimax(f), data, x, lambda z: H @ z - r, y_star=A @ x - b)
+    return TestProblem(Minimax(f, (sums, lambda total: total[:-1] / total[-1])), data, x, lambda z: H @ z - r, y_star=A @ x - b)
 
 
 def quadratic_saddle(seed: int = 0, clients: int = 100, d: int = 10, lam: float = 10.0, s: float = 1.0) -> TestProblem:
@@ -161,6 +165,30 @@ def compositional_minimax(seed: int = 0, d: int = 3, dy: int = 2, sizes: tuple[i
         return 0.5 * (u - batch.c).square().sum(1).mean() + ((batch.B @ u) @ y).mean() - 0.5 * y.square().sum()
 
     return TestProblem(CompositionalMinimax(f, g), data, torch.linalg.solve(A, z + b), lambda x: A.T @ (H @ (A @ x - b) - c), y_star=B @ z)
+
+
+def pairwise(seed: int = 0, d: int = 3, sizes: tuple[int, ...] = SIZES, spread: float = 1.0) -> TestProblem:
+    """ℓ(s, t) = ½(1 − s + t)² of scores s = a·x, over pairs of a positive and a negative of any two clients.
+
+    Every client has as many positives as negatives, and all have equally many, the largest of `sizes` of each: pools of scores are the
+    same length everywhere.
+    """
+    rows = max(sizes)
+    data = _rows(seed, {"a": (2, d)}, (rows,) * len(sizes), spread)
+    both = data.fields.pop("a")
+    columns = {"a": both.reshape(-1, d), "labels": torch.arange(2).repeat(len(both))}
+    data = Data(columns, data.names, 2 * data.sizes)
+    positive, negative = both[:, 1], both[:, 0]
+    gaps = (positive[:, None] - negative[None, :]).reshape(-1, d)
+    H, r = gaps.T @ gaps / len(gaps), gaps.mean(0)
+
+    def s(x: Tensor, batch: Batch) -> Tensor:
+        return batch.a @ x
+
+    def ell(s: Tensor, t: Tensor) -> Tensor:
+        return 0.5 * (1 - s + t).square()
+
+    return TestProblem(Pairwise(s, ell, share=0.5), data, torch.linalg.solve(H, r), lambda x: H @ x - r)
 
 
 def bilevel(seed: int = 0, d: int = 3, dy: int = 2, sizes: tuple[int, ...] = SIZES, spread: float = 1.0) -> TestProblem:
@@ -210,4 +238,5 @@ def counterexample(outer: str = "square") -> TestProblem:
 
 
 ALL: dict[str, Callable[..., TestProblem]] = {"minimization": minimization, "conditional": conditional, "compositional": compositional,
-                                        "minimax": minimax, "compositional_minimax": compositional_minimax, "bilevel": bilevel}
+                                        "minimax": minimax, "compositional_minimax": compositional_minimax, "bilevel": bilevel,
+                                        "pairwise": pairwise}

@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from ..data import Data
+from ..data.partition import spread_alike
+from ..data.readers import Table
 from ..data.split import hold_out
 from ..errors import ConfigError
 from ..federation.engine import choose
@@ -33,24 +37,40 @@ def build(config: Description, folder: Path | None = None) -> Job:
     data, held = hold_out(data, config.data.validation, seed, groups="group" if "group" in data.fields else None)
     if section.clients_per_round is not None and section.clients_per_round > len(data.names):
         raise ConfigError(f"federation.clients_per_round is {section.clients_per_round}, but there are {len(data.names)} sites")
-    data = config.objective.rows(data, len(train.classes), seed).to(section.device)
-    held = with_site(held, data.names) if "site" in data.fields else held  # they stay where scores are computed
+    data = config.objective.rows(data, len(train.classes), seed)
+    splits = {"validation": held} | ({} if config.data.test_at == "server" else {"test": _at_sites(config, train, site, test, seed)})
+    splits = {name: with_site(rows, data.names) if "site" in data.fields else rows for name, rows in splits.items()}
+    data = data.with_splits(**splits).to(section.device)
     torch.manual_seed(seed)
     net = _net(config, tuple(train.fields["inputs"].shape[1:]), len(train.classes))
-    given = config.objective.given(Model(net.to(section.device)), data, len(train.classes))
+    given = config.objective.given(Model(net.to(section.device)), data, len(train.classes), config.algorithm.solves)
     problem = config.objective.problem(given, getattr(config.algorithm, "batch", None))
     fed = _federation(config, problem, data, section.weigh(data), seed, folder)
     # another seed than that of the run, which would draw the same rows and cohorts once more
     warm_up = None if config.warm_up.rounds == 0 else _federation(config, balanced_cross_entropy(given.model), data, "samples",
                                                                   seed + 2**32, folder)
-    return Job(config, fed, warm_up, given, held, test)
+    return Job(config, fed, warm_up, given, test)
+
+
+def _at_sites(config: Description, train: Table, site: NDArray[np.str_], test: Table, seed: int) -> Data:
+    """The test rows at the sites: as their own column says, or as the training rows of their class were spread."""
+    if config.sites.how == "column":
+        owners = config.sites.spread(test, test.fields["labels"].numpy(), seed)
+    else:
+        owners = spread_alike(train.fields["labels"].numpy(), site, test.fields["labels"].numpy(), seed)
+    known = np.isin(owners, site)
+    if not known.all():
+        raise ConfigError(f"data.test_at = \"sites\" leaves test rows with the sites that train, and {int((~known).sum())} of them belong "
+                          f"to {owners[~known][0]!r}, which has no training rows: write test_at = \"server\"")
+    return Data.by_site({name: column for name, column in test.fields.items() if name != "site"}, owners.tolist())
 
 
 def _federation(config: Description, problem: P, data: Data, weights: str | list[float], seed: int, folder: Path | None) -> Federation[P]:
     section, engine = config.federation, choose(config.federation.engine)
     engine.folder = None if folder is None else folder / "sites"
     return Federation(problem, data, engine=engine, weights=weights, clients_per_round=section.clients_per_round, cohorts=section.cohorts,
-                      min_batch=section.min_batch, seed=seed, device=section.device, precision=section.autocast)
+                      min_batch=section.min_batch, only_sums=section.only_sums, seed=seed, device=section.device,
+                      precision=section.autocast)
 
 
 def _net(config: Description, shape: tuple[int, ...], classes: int) -> nn.Module:

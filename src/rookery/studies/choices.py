@@ -67,8 +67,9 @@ class ObjectiveSection:
         self.declared.check_classes(classes)
         return self.declared.rows(data, self.entries, seed)
 
-    def given(self, model: Model, data: Data, classes: int) -> Given:
-        return Given(model, model.vector(), data, classes, self.entries)
+    def given(self, model: Model, data: Data, classes: int, kind: type[Problem] = Problem) -> Given:
+        """What the objective is given; `kind` is what the algorithm solves. One that is reduced to that kind has its own first form."""
+        return Given(model, model.vector(), data, classes, self.entries, Problem if self.reduce is not None else kind)
 
     def problem(self, given: Given, batch: int | None) -> Problem:
         try:
@@ -90,7 +91,8 @@ class ObjectiveSection:
 
     def start(self, given: Given) -> tuple[Tensor, Tensor | None]:
         """Where x starts, and y where the objective has one."""
-        return self.declared.x.make(given).clone(), None if self.declared.y is None else self.declared.y.make(given).clone()
+        y = None if self.declared.y is None else self.declared.y.make(given).clone()
+        return self.declared.x.make(given).clone(), None if y is None or not len(y) else y  # some forms of an objective have no y
 
     def describe(self) -> dict[str, Any]:
         """The section again as a table."""

@@ -16,6 +16,7 @@ from ..objectives.fastdro import WorstCase, fast_dro
 from ..problems import testproblems as known
 from ..problems.base import Problem
 from ..problems.kinds import Bilevel, Compositional, CompositionalMinimax, Conditional, Minimax, Minimization
+from ..problems.pairwise import Pairwise
 from ..problems.testproblems import TestProblem
 from .modules import call
 
@@ -51,7 +52,8 @@ def small_problems(kind: type[Problem]) -> Iterator[TestProblem]:
         Minimax: lambda sizes: known.minimax(d=D, dy=DY, sizes=sizes), Bilevel: lambda sizes: known.bilevel(d=D, dy=DY, sizes=sizes),
         WorstCase: lambda sizes: replace(known.minimization(d=D, sizes=sizes), problem=fast_dro(
             lambda x, b: 0.5 * (b.a @ x - b.b).square(), "cvar", 0.5)),
-        CompositionalMinimax: lambda sizes: known.compositional_minimax(d=D, sizes=sizes)}
+        CompositionalMinimax: lambda sizes: known.compositional_minimax(d=D, dy=DY, sizes=sizes),
+        Pairwise: lambda sizes: known.pairwise(d=D, sizes=sizes)}
     if kind not in makers:
         return
     two = makers[kind]((4, 4))

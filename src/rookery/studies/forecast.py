@@ -75,10 +75,12 @@ def _forecast(algorithm: Algorithm[Any], fed: Federation[Problem], start: Callab
                        seed=fed.setting.seed, min_batch=fed.setting.min_batch, precision=fed.setting.precision, device=device)
     points = start(whole)
     problem = whole.prepare(points[0])
-    chosen = sorted(np.argsort(-fed.weights, kind="stable")[:2].tolist())
+    few = fed.population if algorithm.pools else 2  # a pool is as long as its clients are many
+    chosen = sorted(np.argsort(-fed.weights, kind="stable")[:few].tolist())
     cohort = fed.clients_per_round or fed.population
+    some = None if cohort == fed.population else cohort if algorithm.pools else 1
     small = _Small(problem, fed.data.part(*chosen), engine=_OneStep(), seed=fed.setting.seed, min_batch=fed.setting.min_batch,
-                   precision=fed.setting.precision, device=device, clients_per_round=1 if cohort < fed.population else None)
+                   precision=fed.setting.precision, device=device, clients_per_round=some)
 
     def clients(line: Line) -> float:
         """At how many clients of the whole federation this will cross."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import io
 import json
-import math
 import platform
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from ..errors import CheckpointError, ConfigError, Diverged, WriteError
 from ..federation.federation import Federation
 from ..federation.oracles import Client
 from ..federation.program import Program
+from ..metrics.federated import margin_of
 from ..objectives.given import Given
 from ..problems.base import Problem
 from ..problems.kinds import Bilevel, Compositional, Conditional, Minimax, Minimization
@@ -35,6 +36,7 @@ from ..training.loop import run_stages
 from ..training.result import COUNTS, Callback, Metrics, Run
 from ..training.stage import Stage
 from .description import Description, describe
+from .evaluation import Evaluation
 from .forecast import Forecast, forecast
 from .modules import call
 from .scores import PLAIN, RANKING, row_scores
@@ -53,18 +55,26 @@ class _InnerValue(Program):
 
 @dataclass(frozen=True)
 class Job:
-    """A run to be made: the federation, what the objective is given, and the rows to score on."""
+    """A run to be made: the federation, whose sites have validation rows and perhaps test rows, what the objective is given, and the
+    server's test rows.
+    """
 
     description: Description
     fed: Federation[Problem]
     warm_up: Federation[Minimization] | None  # the same sites with the problem of the warm-up, where there is one
     given: Given
-    held: Data  # the sites' validation rows
-    test: Table
+    test: Table  # at the server, or in a simulation what the sites have of them
 
     @property
     def model(self) -> Model:
         return self.given.model
+
+    @property
+    def held(self) -> Data:
+        """The sites' validation rows."""
+        held = self.fed.data.split("validation")
+        assert held is not None
+        return held
 
     @property
     def stages(self) -> list[Stage]:
@@ -72,7 +82,7 @@ class Job:
         config, first, left = self.description, list[Stage](), self.description.run.rounds
         if self.warm_up is not None:
             first.append(Stage(config.warm_up.algorithm, self.warm_up, config.warm_up.rounds, self._warm_up_state,
-                               lambda state: self._both(state.x), "in the warm-up"))
+                               lambda state: self._both(state.x, self.warm_up), "in the warm-up"))
             left -= config.warm_up.rounds
         return [*first, Stage(config.algorithm, self.fed, left, self.initial_state, self.scores)]
 
@@ -115,7 +125,7 @@ class Job:
 
     def scores(self, state: Any) -> Metrics:
         """Scores on the sites' validation rows and on the test rows, and what the objective reports of the federation."""
-        objective, found = self.description.objective, self._both(self.parameters(state))
+        objective, found = self.description.objective, self._both(self.parameters(state), self.fed)
         if objective.declared.report is not None and objective.reduce is None:
             found |= objective.declared.report(self.fed, state.x, getattr(state, "y", None))
         return found
@@ -125,6 +135,13 @@ class Job:
         """What an evaluation tells of validation and of test rows; AUC and AP only where it has rows of both classes."""
         ranking, own = RANKING if len(self.test.classes) == 2 else (), [metric.name for metric in self.description.metrics]
         return [*PLAIN, *ranking, *self.description.objective.declared.metrics, *own]
+
+    @cached_property
+    def evaluation(self) -> Evaluation:
+        entries = self.description.objective.entries
+        counts = self.description.objective.declared.counts
+        groups = self.given.count(entries["field"]) if counts is not None and "field" in entries else None
+        return Evaluation(self.description.objective, self.description.metrics, len(self.test.classes), groups)
 
     def parameters(self, state: Any) -> Tensor:
         """The model's parameters in a state."""
@@ -147,25 +164,25 @@ class Job:
                               f"output for {len(inputs)} rows has shape {tuple(outputs.shape)}")
         return outputs.cpu()
 
-    def _both(self, vector: Tensor) -> Metrics:
-        rows = {"validation": self.held.fields, "test": self.test.fields}
-        return {f"{which} {name}": value for which, fields in rows.items() for name, value in self._score(vector, fields, which).items()}
-
-    def _score(self, vector: Tensor, fields: dict[str, Tensor], which: str) -> Metrics:
-        objective, output = self.description.objective, self.predict(vector, fields["inputs"])
-        finite = torch.isfinite(output).all(1)
-        if not bool(finite.all()):
-            raise Diverged(f"the model's outputs for {int((~finite).sum())} of {len(output)} {which} rows are not finite: "
-                           "lower the learning rate")
-        found = row_scores(output, fields["labels"])
-        if objective.declared.scores is not None:
-            found |= objective.declared.scores(output, fields, objective.entries)
-        for name, value in found.items():
-            if not math.isfinite(value):
-                raise Diverged(f"the {which} {name} is {value}: lower the learning rate")
-        for metric in self.description.metrics:
-            found |= metric.score(output, fields)
+    def _both(self, vector: Tensor, fed: Federation[Any] | None) -> Metrics:
+        """Scores of the sites' rows, merged from what each of them sends, and of the server's own."""
+        assert fed is not None
+        found: Metrics = {}
+        for split in fed.data.splits:
+            found |= {f"{split} {name}": value for name, value in self.evaluation.at_clients(fed, vector, split).items()}
+            found |= {f"{split} {name} exact": value for name, value in self._exact(vector, fed.data.split(split)).items()}
+        if "test" not in fed.data.splits:
+            fields = self.test.fields
+            found |= {f"test {name}": value
+                      for name, value in self.evaluation.of_rows(self.predict(vector, fields["inputs"]), fields, "test").items()}
         return found
+
+    def _exact(self, vector: Tensor, rows: Data | None) -> Metrics:
+        """What a simulation can tell beside it: the AUC and the AP of all sites' rows together."""
+        if rows is None or len(self.test.classes) != 2:
+            return {}
+        scores = row_scores(self.predict(vector, rows.fields["inputs"]), rows.fields["labels"].cpu())
+        return {name: scores[name] for name in RANKING if name in scores}
 
     def run(self, folder: Path | None, label: str, resume: bool = False, minutes: float | None = None, callbacks: Sequence[Callback] = (),
             about: dict[str, Any] | None = None) -> Run:
@@ -209,7 +226,7 @@ class Job:
         """A run that went wrong before its first row has one of its starting point."""
         row = dict.fromkeys(COUNTS, 0.0)
         with suppress(Diverged):  # of rows beyond what a float holds there is nothing to say
-            row |= self._both(self.given.vector)
+            row |= self._both(self.given.vector, self.fed)
         result.history = [row]
         if folder is not None:
             write_whole(folder / "history.jsonl", json.dumps(row) + "\n")
@@ -218,10 +235,11 @@ class Job:
     def _tell(self, folder: Path, label: str, result: Run, about: dict[str, Any]) -> None:
         """Predictions of the test rows, and what there is to know about the run."""
         vector = self._vector(result)
-        logits = self.predict(vector, self.test.fields["inputs"]).double().numpy()
-        saved = io.BytesIO()
-        np.savez(saved, labels=self.test.fields["labels"].numpy(), scores=logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits)
-        write_whole(folder / "predictions.npz", saved.getvalue())
+        if "test" not in self.fed.data.splits:
+            logits, saved = self.predict(vector, self.test.fields["inputs"]).double(), io.BytesIO()
+            scores = margin_of(logits) if logits.shape[1] == 2 else logits
+            np.savez(saved, labels=self.test.fields["labels"].numpy(), scores=scores.numpy())
+            write_whole(folder / "predictions.npz", saved.getvalue())
         versions = {"rookery": __version__, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
         told = {"label": label, "title": f"{self.description.objective.name} by {self.algorithm_name}",
                 "seed": self.description.federation.seed, "command": invocation(), "config": describe(self.description),
@@ -258,18 +276,7 @@ class Job:
 
     def sites(self, vector: Tensor) -> list[dict[str, Any]]:
         """Every site's rows, and its scores on those it held out; a site that held out none has no scores."""
-        binary, table = len(self.test.classes) == 2, []
-        for k, name in enumerate(self.fed.data.names):
-            labels = self.fed.data.views(k)["labels"]
-            row: dict[str, Any] = {"site": name, "rows": len(labels), "positives": int(labels.sum()) if binary else None,
-                                   "validation rows": 0}
-            if name in self.held.names:
-                own = self.held.views(self.held.names.index(name))
-                row["validation rows"] = len(own["labels"])
-                with suppress(Diverged):
-                    row |= self._score(vector, own, "validation")
-            table.append(row)
-        return table
+        return self.evaluation.by_site(self.fed, vector, "test" if "test" in self.fed.data.splits else "validation")
 
 
 def _description(path: Path) -> Any:

@@ -10,24 +10,24 @@ from typing import Any
 
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor
-from torch.nn import functional as F
 
 from ..errors import ConfigError
+from ..metrics import class_sums, from_sums
+from ..metrics.federated import margin_of
 from .modules import call
 
-PLAIN, RANKING = ("loss", "accuracy", "worst class"), ("AUC", "AP")
-SMALLER = ("loss", "gap")  # metrics that are better when they are smaller
+PLAIN, RANKING = ("loss", "accuracy", "balanced accuracy", "worst class", "Brier", "ECE"), ("AUC", "AP")
+SMALLER = ("loss", "gap", "Brier", "ECE")  # metrics that are better when they are smaller
 
 
 def row_scores(outputs: Tensor, labels: Tensor) -> dict[str, float]:
-    """Loss, accuracy and worst class of the rows; AUC and AP where there are two classes and rows of both."""
-    right, present = (outputs.argmax(1) == labels).double(), sorted(set(labels.tolist()))
-    scores = {"loss": float(F.cross_entropy(outputs, labels)), "accuracy": float(right.mean()),
-              "worst class": float(min(right[labels == c].mean() for c in present))}
-    if outputs.shape[1] == 2 and len(present) == 2:
-        margin = (outputs[:, 1].double() - outputs[:, 0]).numpy()  # of large outputs the difference is not a float
-        scores |= {"AUC": float(roc_auc_score(labels.numpy(), margin)), "AP": float(average_precision_score(labels.numpy(), margin))}
-    return scores
+    """The scores of rows that are in one place, exactly; what they do not define, such as the AUC of one class, is absent."""
+    classes = outputs.shape[1]
+    found = from_sums(class_sums(outputs, labels, classes).sum(0), classes)
+    if classes == 2 and 0 < int((labels > 0).sum()) < len(labels):
+        margin, positive = margin_of(outputs).numpy(), (labels > 0).numpy()
+        found |= {"AUC": float(roc_auc_score(positive, margin)), "AP": float(average_precision_score(positive, margin))}
+    return found
 
 
 @dataclass(frozen=True)

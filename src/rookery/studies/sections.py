@@ -30,6 +30,7 @@ class DataSection:
     keep, drop, text:   columns to keep as fields as well (a protected attribute), to leave out, and to read as texts though they are
                         numbers (a code); `delimiter` is what stands between the values of a csv file
     test, test_share:   a file of test rows, or the share of rows that become them; which ones depends on `split_seed` alone
+    test_at:            who has them: the "server", which scores them itself, or the "sites", which send sums of their scores
     positive:           classes that become label 1, all others 0
     keep_positives, positive_share, long_tail, minority with minority_keep: make training classes rare
     validation:         the share of its rows that each site holds out
@@ -48,6 +49,7 @@ class DataSection:
     delimiter: str = ","
     test: str | None = None
     test_share: float | None = None
+    test_at: Literal["server", "sites"] = "server"
     split_seed: int = 0
     size: int | None = None
     positive: tuple[int | str, ...] = ()
@@ -179,7 +181,8 @@ class FederationSection:
 
     Cohorts of `clients_per_round` sites are drawn with equal probability, or with one in proportion to the weights. `device` is where
     rows, model and gradients are: "cpu", "cuda", "cuda:1", "mps". `precision` is that of forward and backward passes; the state is of
-    float32 in any case.
+    float32 in any case. With `only_sums` the server sees sums and means of sites only, as under a secure sum: methods that collect the
+    sites' values by themselves are refused, and the page has no scores of single sites.
     """
 
     engine: Literal["auto", "loop", "vectorised", "wire"] = "auto"
@@ -187,6 +190,7 @@ class FederationSection:
     clients_per_round: int | None = None
     cohorts: Literal["uniform", "weighted"] = "uniform"
     min_batch: int = 1
+    only_sums: bool = False
     seed: int = 0
     device: str = "cpu"
     precision: Literal["float32", "bfloat16", "float16"] = "float32"

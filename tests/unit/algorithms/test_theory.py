@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rookery import FCSG, FCSGM, AccFCSGM, FedDRO, Federation, theory
+from rookery import FCSG, FCSGM, AccFCSGM, FedDRO, Federation, LocalSCGDAM, theory
 from rookery.problems import testproblems as known
 
 
@@ -22,7 +22,9 @@ RULES: dict[str, tuple[Any, dict[str, tuple[float, float]]]] = {  # the exponent
     "Acc-FCSG-M": (lambda t, n: theory.acc_fcsg_m(t, n, 2.0, b=3), {"lr": (-1 / 3, 2 / 3), "local_steps": (1 / 3, -2 / 3),
                                                                      "beta": (-2 / 3, 1 / 3), "first": (1 / 3, -2 / 3)}),
     "FedDRO": (lambda t, n: theory.feddro(t, n, 1.5, 0.5), {"lr": (-1 / 2, 1 / 2), "local_steps": (1 / 4, -3 / 4),
-                                                            "beta": (-1 / 2, 1 / 2)})}
+                                                            "beta": (-1 / 2, 1 / 2)}),
+    "LocalSCGDAM": (lambda t, n: theory.local_scgdam(t, n, 0.5, 2.0, 1.0, 1.0, 1.5), {
+        "local_steps": (1 / 4, -3 / 4), **dict.fromkeys(("lr", "inner_lr", "tracking", "beta", "inner_beta"), (-1 / 2, 1 / 2))})}
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -71,3 +73,36 @@ def test_rules_keep_their_bounds_where_they_are_cut_and_give_keyword_arguments()
             FedDRO(**dro)
     k = known.conditional()
     FCSG(outer=1, inner=2, **theory.fcsg(100, 4, 2.0)).init(Federation(k.problem, k.data), k.x0)
+
+
+def test_the_rule_of_local_scgdam_keeps_the_theorems_bounds() -> None:
+    """For random constants: all the printed bounds hold, and γ_x, γ_y and η each meet the smallest of theirs."""
+    r = np.random.default_rng(0)
+    cut = 0
+    for _ in range(300):
+        mu, L_f, L_g, C_f, C_g, a, bx, by, c = np.exp(r.uniform(-2, 2, 9)).tolist()
+        t, n = int(10 ** r.uniform(0, 9)), int(r.integers(1, 100))
+        chosen = theory.local_scgdam(t, n, mu, L_f, L_g, C_f, C_g, a, bx, by, c)
+        p, eta = chosen["local_steps"], chosen["tracking"] / a
+        gx, gy = chosen["lr"] / eta, chosen["inner_lr"] / eta
+        assert chosen["beta"] == pytest.approx(bx * eta)
+        assert chosen["inner_beta"] == pytest.approx(by * eta)
+        on_y = np.array([1 / (6 * L_f), 3 * mu * by**2 / 400 / L_f**2, 3 * bx**2 / 16 / mu]) / gy
+        on_x = np.array([a * mu / (100 * C_g**2 * L_f * np.sqrt(1 + 6 * L_f**2)), bx / 32 / np.hypot(C_g**2 * L_f, C_f * L_g),
+                         by * mu / (12 * C_g * L_f) ** 2, np.sqrt(a) * mu / (24 * C_g**2 * np.hypot(10 * L_f**2, np.sqrt(2) * mu)),
+                         gy * (mu / (C_g * L_f)) ** 2 / 20]) / gx
+        bounds = np.array([c * np.sqrt(n / t), 1 / (2 * gx * (2 * (C_g * L_f) ** 2 / mu + C_f * L_g)), 1 / (10 * p**2 * gy * L_f),
+                           1 / a, 1 / bx, 1 / by, 1]) / eta
+        assert [on_y.min(), on_x.min(), bounds.min()] == pytest.approx([1, 1, 1])
+        cut += int(bounds.argmin() > 0)
+        assert p == max(1, int(t**0.25 / n**0.75 * (1 + 1e-12)))
+        LocalSCGDAM(**chosen)
+    assert 30 < cut < 270  # both happen
+
+
+def test_exchanges_of_local_scgdam_grow_with_the_clients() -> None:
+    """T/p = (KT)^¾, Remark 1; the introduction of the paper prints T^¾/K^¾."""
+    for t, n in ((10**12, 1), (10**12, 16), (10**14, 81)):
+        assert t / theory.local_scgdam(t, n, 1.0, 1.0, 1.0, 1.0, 1.0)["local_steps"] == pytest.approx((n * t) ** 0.75, rel=0.02)
+    assert theory.local_scgdam(10**8, 1, 1.0, 1.0, 1.0, 1.0, 1.0)["local_steps"] == 100  # an exact root is not rounded below itself
+    assert theory.local_scgdam(10**4, 50, 1.0, 1.0, 1.0, 1.0, 1.0)["local_steps"] == 1

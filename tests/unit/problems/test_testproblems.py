@@ -10,7 +10,7 @@ import torch
 from differences import difference
 from torch import Tensor
 
-from rookery import Batch, Bilevel, Compositional, CompositionalMinimax, Conditional, Minimax, Minimization
+from rookery import Batch, Bilevel, Compositional, CompositionalMinimax, Conditional, Minimax, Minimization, Pairwise
 from rookery.problems import testproblems as known
 from rookery.problems.testproblems import TestProblem
 
@@ -43,6 +43,10 @@ def total(k: TestProblem, x: Tensor) -> Tensor:
             z = mean(lambda b: p.g(x, b))
             y = argmin(lambda y: -mean(lambda b: p.f(z, y, b)), k.y_star + 1)
             return mean(lambda b: p.f(z, y, b))
+        case Pairwise():
+            rows = k.data.fields
+            s, positive = p.s(x, Batch(rows)), rows["labels"] > 0
+            return p.f(p.pair_losses(s[positive], s[~positive]).mean(1)).mean()
         case Bilevel():
             assert k.y_star is not None
             y = argmin(lambda y: mean(lambda b: p.g(x, y, b)), k.y_star + 1)

@@ -48,10 +48,10 @@ class FedGDAGT(Saddle):
         return self.State(fed.project_x(x), fed.project_y(y), s.t + 1)
 
     def gradients(self, c: MinimaxClient, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        b = c.draw(self.batch)
-        return c.f_x(x, y, b), c.f_y(x, y, b)
+        return c.f_gradients(x, y, c.draw(self.batch))
 
     def step(self, c: MinimaxClient, xi: Tensor, yi: Tensor, x: Tensor, y: Tensor, gx: Tensor, gy: Tensor,
              lr: float) -> tuple[Tensor, Tensor]:
         xi, yi, b = c.project_x(xi), c.project_y(yi), c.draw(self.batch)
-        return xi - lr * (c.f_x(xi, yi, b) - c.f_x(x, y, b) + gx), yi + lr * (c.f_y(xi, yi, b) - c.f_y(x, y, b) + gy)
+        (xi_slope, yi_slope), (x_slope, y_slope) = c.f_gradients(xi, yi, b), c.f_gradients(x, y, b)
+        return xi - lr * (xi_slope - x_slope + gx), yi + lr * (yi_slope - y_slope + gy)

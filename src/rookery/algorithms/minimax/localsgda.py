@@ -54,8 +54,9 @@ class LocalSGDA(_Local):
     title: ClassVar[str] = "LocalSGDA"
 
     def step(self, c: MinimaxClient, x: Tensor, y: Tensor, lr: float, inner_lr: float) -> tuple[Tensor, Tensor]:
-        x, y, b = c.project_x(x), c.project_y(y), c.draw(self.batch)
-        return x - lr * c.f_x(x, y, b), y + inner_lr * c.f_y(x, y, b)
+        x, y = c.project_x(x), c.project_y(y)
+        gx, gy = c.f_gradients(x, y, c.draw(self.batch))
+        return x - lr * gx, y + inner_lr * gy
 
 
 @dataclass(frozen=True)

@@ -42,5 +42,4 @@ class SGDA(Saddle):
         return self.State(fed.project_x(s.x - value_at(self.lr, s.t) * gx), fed.project_y(s.y + value_at(self.inner_lr, s.t) * gy), s.t + 1)
 
     def gradients(self, c: MinimaxClient, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        b = c.draw(self.batch)
-        return c.f_x(x, y, b), c.f_y(x, y, b)
+        return c.f_gradients(x, y, c.draw(self.batch))

@@ -1,0 +1,132 @@
+"""Scores of a run's rows: those of the clients computed where they are and merged, those of the server's test rows there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import Diverged
+from ..federation.federation import Federation
+from ..federation.oracles import Client
+from ..federation.program import Program
+from ..metrics.federated import ClientScores, by_client, evaluate, outputs_of
+from ..objectives.declare import find_objective
+from ..problems.base import Problem
+from ..training.result import Metrics
+from . import modules
+from .choices import ObjectiveSection
+from .scores import OwnMetric, row_scores
+
+
+@dataclass(frozen=True)
+class OwnSums(Program):
+    """Scores that are no sums over rows, of a client's own rows: each times the number of rows, and that number where it is defined."""
+
+    split: str
+    classes: int
+    metrics: tuple[str, ...]  # module:name
+
+    def sums(self, c: Client, x: Tensor) -> Tensor:
+        b = c.rows(self.split)
+        total = torch.zeros(len(self.metrics), 2, dtype=torch.float64)
+        if len(b.labels):
+            outputs = outputs_of(c.problem, x, b.inputs, self.classes).cpu()
+            fields = {name: column.cpu() for name, column in b.fields.items()}
+            for place, name in enumerate(self.metrics):
+                found = OwnMetric(name, modules.find(name, "run.metrics")).score(outputs, fields)
+                for value in found.values():
+                    total[place] = torch.tensor([len(outputs) * value, len(outputs)])
+        return total
+
+
+@dataclass(frozen=True)
+class SiteScores(ClientScores):
+    """A site's own scores, with those of the objective and of one's own metrics."""
+
+    objective: str = ""
+    entries: tuple[tuple[str, Any], ...] = ()
+    metrics: tuple[str, ...] = ()  # module:name
+
+    @property
+    def names(self) -> list[str]:
+        own = [OwnMetric(name, modules.find(name, "run.metrics")).name for name in self.metrics]
+        return [*super().names, *(find_objective(self.objective).metrics if self.objective else ()), *own]
+
+    def of_rows(self, outputs: Tensor, fields: Mapping[str, Tensor]) -> dict[str, float]:
+        found, scores = super().of_rows(outputs, fields), find_objective(self.objective).scores if self.objective else None
+        if scores is not None:
+            found |= scores(outputs, fields, dict(self.entries))
+        for name in self.metrics:
+            found |= OwnMetric(name, modules.find(name, "run.metrics")).score(outputs, fields)
+        return found
+
+
+class Evaluation:
+    """What a run's history has of the rows: by split, and by metric."""
+
+    def __init__(self, objective: ObjectiveSection, own: tuple[OwnMetric, ...], classes: int, groups: int | None) -> None:
+        self.objective, self.own, self.classes = objective, own, classes
+        entries = objective.entries | ({} if groups is None else {"groups": groups})
+        self.entries = tuple(sorted((name, value) for name, value in entries.items()))
+
+    @property
+    def _counts(self) -> str:
+        """The objective by the name that its sums are found by, where it has any."""
+        return self.objective.declared.name if self.objective.declared.counts is not None else ""
+
+    @property
+    def max_fpr(self) -> float | None:
+        found = dict(self.entries).get("max_fpr")
+        return None if found is None else float(found)
+
+    def at_clients(self, fed: Federation[Problem], vector: Tensor, split: str) -> Metrics:
+        """Scores of the clients' rows of a split, from sums; a metric of one's own is the mean of the clients' values, by their rows."""
+        scores = evaluate(fed, vector, split, self.classes, max_fpr=self.max_fpr, objective=self._counts, entries=self._entries)
+        found = dict(scores.values)
+        for name, value in found.items():
+            if not math.isfinite(value):
+                raise Diverged(f"the {split} {name} is {value}: lower the learning rate")
+        if self.own:
+            names = tuple(metric.written for metric in self.own)
+            with fed.phase("evaluation"):
+                sums = fed.sum(fed.map(OwnSums(split, self.classes, names).sums, fed.broadcast(vector)))
+            found |= {metric.name: float(total / rows) for metric, (total, rows) in zip(self.own, sums, strict=True) if float(rows) > 0}
+        return found | {f"{name} bound": bound for name, bound in scores.bounds.items()}
+
+    @property
+    def _entries(self) -> tuple[tuple[str, Any], ...]:
+        return self.entries if self._counts else ()
+
+    def of_rows(self, outputs: Tensor, fields: dict[str, Tensor], which: str) -> Metrics:
+        """Scores of rows that are in one place, exactly."""
+        finite = torch.isfinite(outputs).all(1)
+        if not bool(finite.all()):
+            raise Diverged(f"the model's outputs for {int((~finite).sum())} of {len(outputs)} {which} rows are not finite: "
+                           "lower the learning rate")
+        found = row_scores(outputs, fields["labels"])
+        if self.objective.declared.scores is not None:
+            found |= self.objective.declared.scores(outputs, fields, self.objective.entries)
+        for name, value in found.items():
+            if not math.isfinite(value):
+                raise Diverged(f"the {which} {name} is {value}: lower the learning rate")
+        for metric in self.own:
+            found |= metric.score(outputs, fields)
+        return found
+
+    def by_site(self, fed: Federation[Problem], vector: Tensor, split: str) -> list[dict[str, Any]]:
+        """Every site's rows, and its own scores on those of a split; where only sums leave the sites, their names and rows alone."""
+        if fed.only_sums:
+            return [{"site": name, "rows": int(size)} for name, size in zip(fed.data.names, fed.data.sizes, strict=True)]
+        named = self.objective.declared.name if self.objective.declared.scores is not None else ""
+        program = SiteScores(split, self.classes, named, self.entries if named else (), tuple(metric.written for metric in self.own))
+        table = []
+        for row in by_client(fed, vector, split, self.classes, program):
+            facts = {"site": row.pop("client"), "rows": row.pop("rows"), "positives": row.pop("positives", None),
+                     f"{split} rows": row.pop("scored rows")}
+            table.append(facts | row)
+        return table
