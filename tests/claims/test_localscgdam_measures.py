@@ -41,7 +41,7 @@ def federation(differ: bool, outer: str, noise: float = 1.0, replicas: int = 1) 
 
 def test_the_exact_gradient_is_that_of_the_largest_value_over_y() -> None:
     """By automatic differentiation of Φ = mean_k f_k(mean_j g_j(x), y*(x)) without noise, written with the problem's own f and g."""
-    batches = [Batch({"xi": torch.zeros(1, 1, 6, dtype=torch.float64), "side": torch.tensor([s]), "other": torch.tensor([r])})
+    batches = [Batch({"xi": torch.zeros(1, 1, 6), "side": torch.tensor([s]), "other": torch.tensor([r])})
                for s, r in ((1.0, 1.0), (-1.0, 1.0), (1.0, -1.0), (-1.0, -1.0))]
     p = saddle.problem(replicas=1)
     x = X.clone().requires_grad_()
@@ -87,17 +87,17 @@ def test_without_noise_one_local_step_ends_beside_the_solution_where_both_functi
     """At ∇Φ = −Dᵀe and not at 0, whatever αη is, up to the part that falls with αη; crossed clients end at that part alone."""
     left = {}
     for outer in ("crossed", "joint"):
-        for tracking in (0.1, 0.05):
+        for tracking in (0.16, 0.08):
             fed = federation(True, outer, noise=0.0)
             algorithm = LocalSCGDAM(0.1, 0.3, 1, 1, tracking=tracking, beta=0.5, inner_beta=0.5)
             state = algorithm.init(fed, torch.tensor([1.0, -0.5]), torch.zeros(1))
-            for _ in range(250):
+            for _ in range(200):
                 state = algorithm.round(fed, state)
             left[outer, tracking] = saddle.exact(state.x)[0].float()
-    limit = {outer: 2 * left[outer, 0.05] - left[outer, 0.1] for outer in ("crossed", "joint")}
+    limit = {outer: 2 * left[outer, 0.08] - left[outer, 0.16] for outer in ("crossed", "joint")}
     torch.testing.assert_close(limit["crossed"], torch.zeros(2), rtol=0, atol=0.005)
     torch.testing.assert_close(limit["joint"], -saddle.D.T @ saddle.E, rtol=0, atol=0.005)
-    assert left["crossed", 0.1].norm() > 0.015
+    assert left["crossed", 0.16].norm() > 0.02
 
 
 # the rule and the fits
@@ -133,9 +133,10 @@ def mean(regime: str, clients: int, length: int, seed: int = 7) -> float:
 
 
 def test_more_clients_are_worth_more_steps_unless_inner_and_outer_functions_differ_in_step() -> None:
-    assert mean("alike", 16, 4096) == pytest.approx(mean("alike", 32, 4096), rel=0.2)
-    assert mean("joint", 32, 8192) > 0.08
-    assert mean("crossed", 32, 8192) < 0.02
+    assert mean("alike", 16, 2048) == pytest.approx(mean("alike", 32, 2048), rel=0.2)
+    crossed = mean("crossed", 32, 4096)
+    assert crossed < 0.7 * mean("crossed", 32, 1024)
+    assert mean("joint", 32, 4096) > 3 * crossed
 
 
 def test_a_run_comes_out_again_as_recorded() -> None:

@@ -172,7 +172,8 @@ CASES = [
          lambda d, dy, q: (1, 2 * (d + dy), 3 * d + 2 * dy), rounds=400, memory=True),
     Case("LocalSCGDAM", inner(LocalSCGDAM), known.compositional_minimax, lambda d, dy, q: (1, 3 * d + 2 * dy, 3 * d + 2 * dy),
          biased_limit=1, biased_batches=True),
-    Case("LocalSCGDAM/alike", inner(LocalSCGDAM), nested.alike_inside, lambda d, dy, q: (1, 3 * d + 2 * dy, 3 * d + 2 * dy)),
+    Case("LocalSCGDAM/alike", inner(LocalSCGDAM), nested.alike_inside, lambda d, dy, q: (1, 3 * d + 2 * dy, 3 * d + 2 * dy),
+         exempt={"several_local_steps_move_the_solution_as_declared": "clients that are alike inside drift by what cancels in the mean"}),
     Case("FeDXL1", lambda lr, q, b: FeDXL1(lr, q, b), known.pairwise,  # 14 rows at each of four clients
          lambda d, _, q: (2, d + 3 * q * 14, d + 3 * q * 14 * 4), lr=0.1, rounds=450, biased_batches=True, exempt=OWN_POOL),
     Case("FeDXL2", lambda lr, q, b: FeDXL2(lr, q, b, gamma=0.7, beta=0.5), known.pairwise,

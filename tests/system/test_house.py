@@ -20,7 +20,7 @@ from rookery import Algorithm, Problem
 from rookery.federation import oracles
 from rookery.federation.program import PROGRAMS
 from rookery.objectives import fastdro
-from rookery.problems import kinds
+from rookery.problems import kinds, pairwise
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "rookery"
@@ -28,6 +28,7 @@ PROTOCOLS: dict[type[Problem], Any] = {
     kinds.Minimization: oracles.MinimizationClient, kinds.Conditional: oracles.ConditionalClient,
     kinds.Compositional: oracles.CompositionalClient, kinds.Minimax: oracles.MinimaxClient,
     kinds.CompositionalMinimax: oracles.CompositionalMinimaxClient, kinds.Bilevel: oracles.BilevelClient,
+    pairwise.Pairwise: oracles.PairwiseClient,
     fastdro.WorstCase: fastdro.WorstCaseClient}
 
 
@@ -107,7 +108,7 @@ def test_a_protocol_has_the_oracles_of_its_kind_with_their_signatures(kind: type
     for name in own:
         said, made = inspect.signature(getattr(protocol, name)), getattr(kind, name, None)
         if made is None:  # a field of the problem: a function that its user writes
-            assert name in ("f", "g")
+            assert name in ("f", "g", "s")
             continue
         meant = inspect.signature(made)
         assert [(p.name, p.annotation, p.default) for p in said.parameters.values()] == [
