@@ -9,20 +9,22 @@ from typing import Any
 
 import pytest
 
-from rookery import Bilevel, Compositional, Conditional, Minimax, Minimization, Problem
+from rookery import Bilevel, Compositional, CompositionalMinimax, Conditional, Minimax, Minimization, Pairwise, Problem
 from rookery.objectives import objectives
 from rookery.objectives.fastdro import WorstCase
 from rookery.studies import algorithms, describe, parse
 from rookery.studies.build import build
 
 AP: dict[str, Any] = {"data": {"name": "breast-cancer"}, "objective": {"name": "ap_surrogate"}}
+AUC: dict[str, Any] = {"data": {"name": "breast-cancer"}, "objective": {"name": "auc"}, "algorithm": {"batch": 8}}
 KINDS: dict[type[Problem], dict[str, dict[str, Any]]] = {
     Minimization: {}, WorstCase: {"objective": {"name": "fast_dro", "form": "cvar", "size": 0.2}},
     Conditional: AP | {"algorithm": {"outer": 4, "inner": 8}}, Compositional: {"objective": {"name": "kl_dro"}},
-    Minimax: {"objective": {"name": "group_weights"}}, Bilevel: {"objective": {"name": "loss_tuning", "ridge": 0.01}}}
+    Minimax: {"objective": {"name": "group_weights"}}, Bilevel: {"objective": {"name": "loss_tuning", "ridge": 0.01}},
+    CompositionalMinimax: AUC, Pairwise: AUC}
 OWN: dict[str, dict[str, dict[str, Any]]] = {"ComFedL": AP | {"objective": {"name": "ap_surrogate", "reduce": "compositional"},
                                                               "algorithm": {"batch": 4, "inner": 8}},
-                                            "BSpiderBoost": {"algorithm": {"large": 16}},
+                                            "CoDA": AUC, "BSpiderBoost": {"algorithm": {"large": 16}},
                                             "Unconstrained": {"objective": {"name": "mean_variance"}}}
 ONE_MACHINE = {"ALSET", "BSA", "BSGD", "BSpiderBoost", "NASA", "SCGD", "SMD", "TTSA", "stocBiO"}
 SMALL: dict[str, dict[str, Any]] = {"data": {"name": "iris"}, "sites": {"how": "iid", "number": 3}, "model": {"name": "mlp", "hidden": [3]},
@@ -62,6 +64,7 @@ def test_every_listed_algorithm_runs_from_a_description(title: str, tmp_path: Pa
 
 
 OBJECTIVES: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+    "auc": ("LocalSCGDAM", AUC), "partial_auc": ("FCSG", KINDS[Conditional] | {"objective": {}}), "ratio_loss": ("FedAvg", {}),
     "ap_surrogate": ("FCSG", KINDS[Conditional]), "balanced_cross_entropy": ("FedAvg", {}), "chi2_dro": ("FedDRO", {}),
     "constrained_dro": ("FedDRO", {}), "cross_entropy": ("FedAvg", {"objective": {"weight_decay": 0.1, "weight": [1.0, 2.0, 3.0]}}),
     "cvar": ("FedAvg", {}), "data_reweighting": ("SimFBO", {"objective": {"field": "labels"}}),
@@ -94,3 +97,14 @@ def test_other_kinds_run_in_the_bilevel_form(objective: dict[str, Any], algorith
 @pytest.mark.parametrize("title", ["Local-SCGD", "Local-SCGDM"])
 def test_methods_on_local_inner_maps_run_on_a_conditional_objective(title: str, tmp_path: Path) -> None:
     run(tree({"name": title}, OWN["ComFedL"]), tmp_path)
+
+
+@pytest.mark.parametrize("title", ["LocalSCGDAM", "CoDA", "CODA+", "CODASCA", "LocalSGDAM", "LocalSGDA", "FESS-GDA", "FeDXL1", "FedAvg", "SCAFFOLD"])
+def test_one_line_changes_the_method_of_auc_maximisation(title: str, tmp_path: Path) -> None:
+    rows = run(tree({"name": title}, AUC, {"federation": {"engine": "auto"}}), tmp_path)
+    assert {"validation AUC", "validation AUC bound", "validation AUC exact", "test AUC"} <= rows[-1].keys()
+    assert abs(rows[-1]["validation AUC"] - rows[-1]["validation AUC exact"]) <= rows[-1]["validation AUC bound"] + 1e-12
+
+
+def test_partial_auc_has_a_form_for_scores_that_are_exchanged(tmp_path: Path) -> None:
+    run(tree({"name": "FeDXL2"}, AUC, {"objective": {"name": "partial_auc"}}), tmp_path)

@@ -124,9 +124,9 @@ def _lines(said: Mapping[str, str]) -> None:
 
 
 def _kinds(objective: Objective) -> str:
-    from ..problems import kinds
+    from ..problems import kinds, pairwise
 
-    own = [base.__name__ for kind in objective.kinds for base in kind.__mro__ if base.__module__ == kinds.__name__]
+    own = [base.__name__ for kind in objective.kinds for base in kind.__mro__ if base.__module__ in (kinds.__name__, pairwise.__name__)]
     return " or ".join(dict.fromkeys(own)) or "Problem"
 
 

@@ -55,10 +55,16 @@ def value_and_slope(c: CompositionalClient, x: Tensor, b: Batch, y: Tensor) -> t
     return g, J[0]
 
 
-def direction_at(c: CompositionalClient, x: Tensor, slope: Tensor, y: Tensor, batch: int | None) -> Tensor:
-    """∇h(x) + ∇g(x)·∇f(y) on the samples of the call before, whose `value_and_slope` left the slope; h has a draw after those."""
-    if not slope.numel():
-        return with_h(c, x, c.g_vjp(x, c.draw(batch), c.f_gradient(y)), batch)
-    if c.problem.h is not None:
-        c.draw(batch)  # that of the call before, which the slope is of
-    return with_h(c, x, slope * c.f_gradient(y), batch)
+def step_at(c: CompositionalClient, x: Tensor, slope: Tensor, y: Tensor, lr: float, batch: int | None) -> Tensor:
+    """lr·[∇h(x) + ∇g(x)·∇f(y)] on the samples of the call before, whose `value_and_slope` left the slope; h has a draw after those.
+
+    lr goes into the few numbers of ∇f(y), which spares a pass over x.
+    """
+    outer = lr * c.f_gradient(y)
+    if slope.numel():
+        if c.problem.h is not None:
+            c.draw(batch)  # that of the call before, which the slope is of
+        move = slope * outer
+    else:
+        move = c.g_vjp(x, c.draw(batch), outer)
+    return move if c.problem.h is None else move + lr * c.h_gradient(x, c.draw(batch))

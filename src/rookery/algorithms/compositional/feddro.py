@@ -17,7 +17,7 @@ from ...federation.oracles import CompositionalClient
 from ...federation.placed import Placed
 from ...problems.kinds import Compositional
 from ..base import Number, check_fraction, check_positive, value_at
-from ._base import Composition, direction_at, value_and_slope
+from ._base import Composition, step_at, value_and_slope
 
 
 @dataclass(frozen=True)
@@ -80,4 +80,4 @@ class FedDRO(Composition):
     def descend(self, c: CompositionalClient, x: Tensor, slope: Tensor, y: Tensor, lr: float) -> tuple[Tensor, Tensor]:
         """Equation (7): x − η[∇h_k(x) + ∇g_k(x)∇f(ȳ)] on the batch of equation (8), and x itself."""
         x = c.project_x(x)
-        return x - lr * direction_at(c, x, slope, y, self.batch), x
+        return x - step_at(c, x, slope, y, lr, self.batch), x
