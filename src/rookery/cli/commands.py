@@ -66,7 +66,8 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
         raise typer.Exit(INTERRUPTED) from None
     if result.history:
         last = result.history[-1]
-        names = [name.removeprefix("test ") for name in last if name.startswith("test ")]
+        # how exact a metric from a histogram is stands in the history
+        names = [name.removeprefix("test ") for name in last if name.startswith("test ") and not name.endswith((" bound", " exact"))]
         table = Table("", *names, title=f"after {last['round']:.0f} rounds ({result.reason})")
         for which in ("validation", "test"):
             table.add_row(which, *(f"{last[f'{which} {name}']:.4f}" if f"{which} {name}" in last else "–" for name in names))

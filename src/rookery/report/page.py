@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from ..training.files import write_whole
-from .blocks import Cell, Rows, amount, cost, marked, metric, name, panes, several, switch, table
+from .blocks import Cell, Rows, amount, cost, marked, metric, name, number, panes, several, switch, table
 from .chart import Line, chart
 from .details import network, repeat, tuning
 from .numbers import Method, Stat, curve, direction, methods, metrics, ranking, stat
@@ -15,7 +16,9 @@ from .record import COUNTS, Record, ReportError
 from .style import STYLE
 
 AXES = {"round": "rounds", "bytes": "MB", "samples": "samples", "seconds": "seconds"}
-SITE = ("site", "rows", "positives", "validation rows")  # what is known of a site before any training
+SITE = ("site", "rows", "positives", "validation rows", "test rows")  # what is known of a site before any training
+BESIDE = (" bound", " exact")  # of a metric from a histogram: how far the exact one may be away, and that one itself
+ENDS = (" low", " high")  # of an interval
 # what the page may load: its own styles. A text that slipped through the escapes could still not run or fetch anything
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -55,7 +58,9 @@ def _ended(method: Method, reason: str) -> list[Record]:
 
 
 def _names(found: Sequence[Method]) -> list[str]:
-    return metrics((row for method in found for record in method.records for row in record.history), COUNTS)
+    """The metrics of the histories; how exact one of them is stands with it, and is none itself."""
+    every = metrics((row for method in found for record in method.records for row in record.history), COUNTS)
+    return [title for title in every if not title.endswith(BESIDE)]
 
 
 def _main(names: Sequence[str]) -> int:
@@ -64,8 +69,19 @@ def _main(names: Sequence[str]) -> int:
     return max([k for k in large if names[k].startswith("test ")] or large or [0])
 
 
+def _doubt(found: Sequence[Method]) -> str:
+    """What to say of metrics from histograms: how far the exact ones may be away."""
+    ends = [record.history[-1] for method in found for record in method.records]
+    bounds = [value for row in ends for title, value in row.items() if title.endswith(BESIDE[0])]
+    if not bounds:
+        return ""
+    return f" AUC and AP of the sites' rows come from summed histograms of scores, within {number(max(bounds))} of the exact ones."
+
+
 def _summary(found: Sequence[Method]) -> str:
     names = _names(found)
+    if any(title.startswith("test ") for title in names):  # those of the sites' rows are below, as curves and by site
+        names = [title for title in names if not title.startswith("validation ")]
     columns = {title: [method.last(title) for method in found] for title in names}
     # a method with a diverged seed shows values of before it went wrong: they cannot be the best
     safe = [not _ended(method, "diverged") for method in found]
@@ -89,7 +105,7 @@ def _summary(found: Sequence[Method]) -> str:
     mark = "The best of a column is marked where a direction is known. " * (len(found) > 1)
     return ("<h2>Summary</h2>" + (f'<ul class="flags">{flags}</ul>' if flags else "")
             + table(["method", *names, "rounds", "exchanges", "MB", "samples", "seconds"], rows,
-                    f"Last evaluation of each run. {mark}Costs are of training."))
+                    f"Last evaluation of each run. {mark}Costs are of training.{_doubt(found)}"))
 
 
 def _curves(found: Sequence[Method]) -> str:
@@ -133,7 +149,8 @@ def _sites(found: Sequence[Method]) -> str:
     known = [method for method in found if method.first("sites")]
     reports = {method.label: [row for record in method.records for row in record.about.get("sites", ())] for method in known}
     rows = [row for report in reports.values() for row in report]
-    sites, names = metrics([[row["site"] for row in rows]]), metrics(rows, SITE)
+    sites = metrics([[row["site"] for row in rows]])
+    names = [title for title in metrics(rows, SITE) if not title.endswith(ENDS)]
     facts = {site: [f"{span} {fact}" for fact in SITE[1:] if (span := _range([row.get(fact) for row in rows if row["site"] == site]))]
              for site in sites}
     tables = []
@@ -142,12 +159,20 @@ def _sites(found: Sequence[Method]) -> str:
         for method in known:
             column = [stat(row.get(title) for row in reports[method.label] if row["site"] == site) for site in sites]
             worst = marked([None if s is None else s.mean for s in column], -direction(title))
-            for line, s, bad in zip(body, column, worst, strict=True):
-                line.append(Cell(metric(s, len(method.records)), "worst" * bad))
+            for line, site, s, bad in zip(body, sites, column, worst, strict=True):
+                line.append(Cell(metric(s, len(method.records)) + _interval(reports[method.label], site, title), "worst" * bad))
         mark = " The worst site of each method is marked." * bool(direction(title))
+        mark += " In brackets the 95 % interval of a single run." * any(f"{title}{ENDS[0]}" in row for row in rows)
         head = ["site", *(method.label for method in known)]
         tables.append(table(head, body, f"{title} at each site, mean and spread over seeds.{mark}"))
     return "<h2>Sites</h2>" + switch("site", "Metric", names, _main(names)) + panes("site", tables) if names else ""
+
+
+def _interval(report: Sequence[dict[str, Any]], site: str, title: str) -> str:
+    """The interval of a site's score, where there is one run and it has one."""
+    own = [row for row in report if row["site"] == site]
+    low, high = (own[0].get(f"{title}{end}") if len(own) == 1 else None for end in ENDS)
+    return "" if low is None or high is None else f"<small>[{number(low)}, {number(high)}]</small>"
 
 
 def _range(values: Sequence[float | None]) -> str:

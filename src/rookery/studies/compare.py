@@ -195,7 +195,8 @@ def _entries(done: Results, wanted: dict[tuple[Any, ...], Trial], tuned: bool, o
     entries = []
     for label, results in by_label.items():
         ends = dict(Counter(result["reason"] for result in results))
-        metrics = [name for name in results[0] if name.startswith("test ") and all(name in result for result in results)]
+        metrics = [name for name in results[0] if name.startswith("test ") and not name.endswith((" bound", " exact"))
+                   and all(name in result for result in results)]
         columns = {name: [float(result[name]) for result in results] for name in metrics}
         against = {name: paired_ttest(values, [float(result[name]) for result in first]) for name, values in columns.items()
                    if results is not first and len(results) > 1 and all(name in result for result in first)}
