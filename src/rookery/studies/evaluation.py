@@ -69,8 +69,9 @@ class SiteScores(ClientScores):
 class Evaluation:
     """What a run's history has of the rows: by split, and by metric."""
 
-    def __init__(self, objective: ObjectiveSection, own: tuple[OwnMetric, ...], classes: int, groups: int | None) -> None:
-        self.objective, self.own, self.classes = objective, own, classes
+    def __init__(self, objective: ObjectiveSection, own: tuple[OwnMetric, ...], classes: int, groups: int | None,
+                 max_fpr: float | None) -> None:
+        self.objective, self.own, self.classes, self.max_fpr = objective, own, classes, max_fpr
         entries = objective.entries | ({} if groups is None else {"groups": groups})
         self.entries = tuple(sorted((name, value) for name, value in entries.items()))
 
@@ -78,11 +79,6 @@ class Evaluation:
     def _counts(self) -> str:
         """The objective by the name that its sums are found by, where it has any."""
         return self.objective.declared.name if self.objective.declared.counts is not None else ""
-
-    @property
-    def max_fpr(self) -> float | None:
-        found = dict(self.entries).get("max_fpr")
-        return None if found is None else float(found)
 
     def at_clients(self, fed: Federation[Problem], vector: Tensor, split: str) -> Metrics:
         """Scores of the clients' rows of a split, from sums; a metric of one's own is the mean of the clients' values, by their rows."""
@@ -108,7 +104,7 @@ class Evaluation:
         if not bool(finite.all()):
             raise Diverged(f"the model's outputs for {int((~finite).sum())} of {len(outputs)} {which} rows are not finite: "
                            "lower the learning rate")
-        found = row_scores(outputs, fields["labels"])
+        found = row_scores(outputs, fields["labels"], self.max_fpr)
         if self.objective.declared.scores is not None:
             found |= self.objective.declared.scores(outputs, fields, self.objective.entries)
         for name, value in found.items():

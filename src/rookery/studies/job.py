@@ -133,7 +133,8 @@ class Job:
     @property
     def metrics(self) -> list[str]:
         """What an evaluation tells of validation and of test rows; AUC and AP only where it has rows of both classes."""
-        ranking, own = RANKING if len(self.test.classes) == 2 else (), [metric.name for metric in self.description.metrics]
+        ranking = RANKING[: 2 if self.description.run.max_fpr is None else 3] if len(self.test.classes) == 2 else ()
+        own = [metric.name for metric in self.description.metrics]
         return [*PLAIN, *ranking, *self.description.objective.declared.metrics, *own]
 
     @cached_property
@@ -141,7 +142,8 @@ class Job:
         entries = self.description.objective.entries
         counts = self.description.objective.declared.counts
         groups = self.given.count(entries["field"]) if counts is not None and "field" in entries else None
-        return Evaluation(self.description.objective, self.description.metrics, len(self.test.classes), groups)
+        return Evaluation(self.description.objective, self.description.metrics, len(self.test.classes), groups,
+                          self.description.run.max_fpr)
 
     def parameters(self, state: Any) -> Tensor:
         """The model's parameters in a state."""
@@ -181,7 +183,7 @@ class Job:
         """What a simulation can tell beside it: the AUC and the AP of all sites' rows together."""
         if rows is None or len(self.test.classes) != 2:
             return {}
-        scores = row_scores(self.predict(vector, rows.fields["inputs"]), rows.fields["labels"].cpu())
+        scores = row_scores(self.predict(vector, rows.fields["inputs"]), rows.fields["labels"].cpu(), self.description.run.max_fpr)
         return {name: scores[name] for name in RANKING if name in scores}
 
     def run(self, folder: Path | None, label: str, resume: bool = False, minutes: float | None = None, callbacks: Sequence[Callback] = (),

@@ -8,25 +8,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor
 
 from ..errors import ConfigError
-from ..metrics import class_sums, from_sums
+from ..metrics import class_sums, from_sums, partial_auc, score_histogram
 from ..metrics.federated import margin_of
 from .modules import call
 
-PLAIN, RANKING = ("loss", "accuracy", "balanced accuracy", "worst class", "Brier", "ECE"), ("AUC", "AP")
+PLAIN, RANKING = ("loss", "accuracy", "balanced accuracy", "worst class", "Brier", "ECE"), ("AUC", "AP", "partial AUC")
 SMALLER = ("loss", "gap", "Brier", "ECE")  # metrics that are better when they are smaller
 
 
-def row_scores(outputs: Tensor, labels: Tensor) -> dict[str, float]:
+def row_scores(outputs: Tensor, labels: Tensor, max_fpr: float | None = None) -> dict[str, float]:
     """The scores of rows that are in one place, exactly; what they do not define, such as the AUC of one class, is absent."""
     classes = outputs.shape[1]
     found = from_sums(class_sums(outputs, labels, classes).sum(0), classes)
     if classes == 2 and 0 < int((labels > 0).sum()) < len(labels):
-        margin, positive = margin_of(outputs).numpy(), (labels > 0).numpy()
+        margin, positive = margin_of(outputs), labels > 0
         found |= {"AUC": float(roc_auc_score(positive, margin)), "AP": float(average_precision_score(positive, margin))}
+        # a bin for every distinct score leaves nothing to doubt
+        partial = None if max_fpr is None else partial_auc(score_histogram(margin, positive, torch.from_numpy(np.unique(margin.numpy())[:-1])), max_fpr)
+        found |= {} if partial is None else {"partial AUC": partial.value}
     return found
 
 

@@ -237,7 +237,10 @@ class WarmUpSection:
 
 @dataclass(frozen=True)
 class RunSection:
-    """[run] how long, how often to look, which iterate is the result, and further `metrics`: functions of one's own by module:name."""
+    """[run] how long, how often to look, which iterate is the result, and further `metrics`: functions of one's own by module:name.
+
+    `max_fpr` adds, for two classes, the partial AUC: the mean true positive rate over false positive rates up to it.
+    """
 
     rounds: int = 50
     every: int | None = None
@@ -245,8 +248,11 @@ class RunSection:
     save_every: int | None = None
     output: Literal["last", "uniform"] = "last"
     metrics: tuple[str, ...] = ()
+    max_fpr: float | None = None
 
     def __post_init__(self) -> None:
+        if self.max_fpr is not None and not 0 < self.max_fpr <= 1:
+            raise ConfigError(f"max_fpr is a false positive rate above 0 and at most 1; got {self.max_fpr}")
         if self.rounds < 0 or (self.minutes is not None and self.minutes < 0):
             raise ConfigError(f"rounds and minutes must not be negative; got {self.rounds} and {self.minutes}")
         for name in ("every", "save_every"):

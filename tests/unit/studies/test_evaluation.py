@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 
 from rookery.data.partition import spread_alike
-from rookery.errors import PlacementError
+from rookery.errors import ConfigError, PlacementError
 from rookery.objectives import fairness_gap
 from rookery.studies import parse
 from rookery.studies.build import build
@@ -41,6 +42,18 @@ def test_scores_of_the_sites_rows_are_those_of_the_pooled_rows(engine: str) -> N
     assert found["validation AUC exact"] == pytest.approx(exact["AUC"], abs=1e-9)
     assert job.fed.ledger["evaluation"].exchanges >= 1
     assert job.fed.ledger["train"].exchanges == 0
+
+
+def test_the_partial_auc_comes_where_it_is_asked_for() -> None:
+    job, found = scores(run={"rounds": 1, "every": 1, "max_fpr": 0.2})
+    outputs, labels = job.predict(job.given.vector, job.test.fields["inputs"]).double(), job.test.fields["labels"]
+    standardised = roc_auc_score(labels, outputs[:, 1] - outputs[:, 0], max_fpr=0.2)
+    least, most = 0.5 * 0.2**2, 0.2  # McClish's standardisation, undone
+    assert found["test partial AUC"] == pytest.approx((least + (2 * standardised - 1) * (most - least)) / 0.2, abs=1e-9)
+    assert abs(found["validation partial AUC"] - found["validation partial AUC exact"]) <= found["validation partial AUC bound"] + 1e-9
+    assert "partial AUC" in job.metrics
+    with pytest.raises(ConfigError, match="max_fpr is a false positive rate"):
+        parse(tree(run={"max_fpr": 0.0}))
 
 
 def test_test_rows_may_be_at_the_sites(tmp_path: Path) -> None:
