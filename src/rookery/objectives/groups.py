@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -90,15 +91,22 @@ def balanced_cross_entropy(model: Model, classes: int | None = None, **options: 
     >>> balanced_cross_entropy(model).finish(torch.tensor([3.0, 1.0])).f(torch.zeros(model.size), batch)
     tensor(0.6931)
     """
+    return weighted_by_counts(model, classes, lambda total: total.sum() / (len(total) * total), "balanced_cross_entropy", options)
+
+
+def weighted_by_counts(model: Model, classes: int | None, weights: Callable[[Tensor], Tensor], name: str,
+                       options: dict[str, Any]) -> Minimization:
+    """Cross-entropy with a weight for each class, from the classes' counts that `prepare` sums over the clients."""
+
     def statistics(x: Tensor, b: Batch) -> Tensor:
         return members(b.labels, classes or model.predict(x, b.inputs[:1]).shape[-1], x.dtype).sum(0)
 
     def unweighted(x: Tensor, b: Batch) -> Tensor:
-        raise ProblemError("balanced_cross_entropy needs the classes' counts in the federation: write fed.prepare(x) first")
+        raise ProblemError(f"{name} needs the classes' counts in the federation: write fed.prepare(x) first")
 
     def finish(total: Tensor) -> Minimization:
         refuse_empty(total, "classes")
-        weight = total.sum() / (len(total) * total)
+        weight = weights(total)
 
         def f(x: Tensor, b: Batch) -> Tensor:
             ell = class_losses(scores(model, x, b, len(weight)), b.labels)

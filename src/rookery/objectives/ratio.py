@@ -6,18 +6,15 @@ Wang, Xu, Wang, Zhu, "Addressing class imbalance in federated learning", AAAI 20
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
-from ..data.store import Batch
 from ..errors import ProblemError
 from ..problems.kinds import Minimization
 from ..problems.model import Model
 from .declare import objective
-from .groups import members, refuse_empty
-from .supervised import class_losses, scores, weight_of
+from .groups import weighted_by_counts
 
 
 @objective(metric="worst class")
@@ -30,6 +27,7 @@ def ratio_loss(model: Model, alpha: float = 1.0, beta: float = 0.1, classes: int
     is refused. Wang, Xu, Wang, Zhu, "Addressing class imbalance in federated learning", AAAI 2021.
 
     >>> import torch
+    >>> from rookery.data import Batch
     >>> model = Model(torch.nn.Linear(1, 2))
     >>> batch = Batch({"inputs": torch.zeros(4, 1), "labels": torch.tensor([0, 0, 0, 1])})
     >>> ratio_loss(model, beta=0.3).finish(torch.tensor([3.0, 1.0])).f(torch.zeros(model.size), batch)  # log 2 · (3·1.1 + 1.9)/4
@@ -43,21 +41,7 @@ def ratio_loss(model: Model, alpha: float = 1.0, beta: float = 0.1, classes: int
     if classes is not None and classes < 2:
         raise ProblemError(f"classes is the number of classes, at least 2; got {classes}")
 
-    def statistics(x: Tensor, b: Batch) -> Tensor:
-        return members(b.labels, classes or model.predict(x, b.inputs[:1]).shape[-1], x.dtype).sum(0)
+    def weights(total: Tensor) -> Tensor:
+        return alpha + beta * (total.sum() - total) / ((len(total) - 1) * total)
 
-    def unweighted(x: Tensor, b: Batch) -> Tensor:
-        raise ProblemError("ratio_loss needs the classes' counts in the federation: write fed.prepare(x) first")
-
-    def finish(total: Tensor) -> Minimization:
-        refuse_empty(total, "classes")
-        weight = alpha + beta * (total.sum() - total) / ((len(total) - 1) * total)
-
-        def f(x: Tensor, b: Batch) -> Tensor:
-            ell = class_losses(scores(model, x, b, len(weight)), b.labels)
-            return (ell * weight_of(b.labels, weight, ell)).mean()
-
-        return replace(problem, f=f, statistics=None, finish=None)
-
-    problem = Minimization(unweighted, statistics=statistics, finish=finish, **({"model": model} | options))
-    return problem
+    return weighted_by_counts(model, classes, weights, "ratio_loss", options)

@@ -29,9 +29,10 @@ def row_scores(outputs: Tensor, labels: Tensor, max_fpr: float | None = None) ->
     if classes == 2 and 0 < int((labels > 0).sum()) < len(labels):
         margin, positive = margin_of(outputs), labels > 0
         found |= {"AUC": float(roc_auc_score(positive, margin)), "AP": float(average_precision_score(positive, margin))}
-        # a bin for every distinct score leaves nothing to doubt
-        partial = None if max_fpr is None else partial_auc(score_histogram(margin, positive, torch.from_numpy(np.unique(margin.numpy())[:-1])), max_fpr)
-        found |= {} if partial is None else {"partial AUC": partial.value}
+        if max_fpr is not None:
+            edges = torch.from_numpy(np.unique(margin.numpy())[:-1])  # a bin for every distinct score leaves nothing to doubt
+            partial = partial_auc(score_histogram(margin, positive, edges), max_fpr)
+            found |= {} if partial is None else {"partial AUC": partial.value}
     return found
 
 
