@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from draws import ENGINES, draw_of, one
+from rare import F64, linear, prepared, rows
 from torch import Tensor, nn
 
 from rookery import Batch, Data, FedAvg, Federation, LocalSGDA, Minimization, Model
@@ -16,27 +17,10 @@ from rookery.objectives import auc
 from rookery.problems import Pairwise
 from rookery.problems.autodiff import functional
 
-F64 = {"dtype": torch.float64}
-
-
-def linear(x: Tensor, b: Batch) -> Tensor:
-    return b.inputs @ x
-
-
-def rows(n: int, positives: int, seed: int) -> dict[str, Tensor]:
-    r = torch.Generator().manual_seed(seed)
-    labels = torch.zeros(n, dtype=torch.int64)
-    labels[torch.randperm(n, generator=r)[:positives]] = 1
-    return {"inputs": torch.randn(n, 3, generator=r, **F64) + labels[:, None] * 0.7, "labels": labels}
-
 
 def sites() -> Data:
     """Two ordinary clients and two of one class."""
     return Data.from_parts({"a": rows(12, 4, 0), "b": rows(9, 2, 1), "none": rows(7, 0, 2), "all": rows(5, 5, 3)})
-
-
-def prepared(problem: Any, share: float) -> Any:
-    return problem.finish(torch.tensor([share, 1.0], **F64))
 
 
 def printed(s: Tensor, labels: Tensor, p: float, m: float, w1: float, w2: float, w3: float, weight: Tensor | None = None) -> float:

@@ -6,30 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from rare import F64, linear, prepared, rows
+from torch import nn
 
 from rookery import Batch, Data, Federation, Minimax, Model
 from rookery.data import Replacement, Stratified
 from rookery.errors import ProblemError
 from rookery.objectives import auc, binary_scores
 from rookery.problems import Bilevel, Conditional, Pairwise, as_bilevel
-
-F64 = {"dtype": torch.float64}
-
-
-def linear(x: Tensor, b: Batch) -> Tensor:
-    return b.inputs @ x
-
-
-def rows(n: int, positives: int, seed: int) -> dict[str, Tensor]:
-    r = torch.Generator().manual_seed(seed)
-    labels = torch.zeros(n, dtype=torch.int64)
-    labels[torch.randperm(n, generator=r)[:positives]] = 1
-    return {"inputs": torch.randn(n, 3, generator=r, **F64) + labels[:, None] * 0.7, "labels": labels}
-
-
-def prepared(problem: Any, share: float) -> Any:
-    return problem.finish(torch.tensor([share, 1.0], **F64))
 
 
 def test_a_model_s_scores_and_its_sampler() -> None:

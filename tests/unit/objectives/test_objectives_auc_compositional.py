@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from rare import F64, rows
 from running import changed
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -21,15 +22,7 @@ from rookery.problems.autodiff import functional
 from rookery.studies import parse
 from rookery.studies.choices import ObjectiveSection
 
-F64 = {"dtype": torch.float64}
 WAYS = {"eager": nullcontext, "functional": functional}
-
-
-def rows(n: int, positives: int, seed: int) -> dict[str, Tensor]:
-    r = torch.Generator().manual_seed(seed)
-    labels = torch.zeros(n, dtype=torch.int64)
-    labels[torch.randperm(n, generator=r)[:positives]] = 1
-    return {"inputs": torch.randn(n, 3, generator=r, **F64) + labels[:, None] * 0.7, "labels": labels}
 
 
 def net(outputs: int) -> nn.Module:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from draws import ENGINES, draw_of
+from rare import F64, linear, rows
 from torch import Tensor, nn
 
 from rookery import FCSG, FCSGM, Batch, Data, Federation, Minimax, Model
@@ -17,19 +18,7 @@ from rookery.errors import DataError, ProblemError
 from rookery.objectives import auc, partial_auc
 from rookery.problems import Pairwise, conditional_as_compositional
 
-F64 = {"dtype": torch.float64}
 X = torch.tensor([0.8, -0.3, 0.6], **F64)
-
-
-def linear(x: Tensor, b: Batch) -> Tensor:
-    return b.inputs @ x
-
-
-def rows(n: int, positives: int, seed: int) -> dict[str, Tensor]:
-    r = torch.Generator().manual_seed(seed)
-    labels = torch.zeros(n, dtype=torch.int64)
-    labels[torch.randperm(n, generator=r)[:positives]] = 1
-    return {"inputs": torch.randn(n, 3, generator=r, **F64) + labels[:, None] * 0.7, "labels": labels}
 
 
 def sites() -> Data:
