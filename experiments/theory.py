@@ -16,6 +16,7 @@ from rookery import Algorithm, Federation
 from rookery.data import Normal
 from rookery.data.sampling import Draw, Request, Selection
 from rookery.errors import Diverged
+from rookery.studies.trials import Results
 
 
 @dataclass(frozen=True)
@@ -64,3 +65,29 @@ def reached(steps: Any, means: Any, level: float) -> float:
         return math.nan
     i = below[0]
     return float(np.exp(np.interp(-np.log(level), -np.log(means[i - 1 : i + 1]), np.log(steps[i - 1 : i + 1]))))
+
+
+def by_clients(done: Results, level: float, resampled: Callable[..., tuple[float, float]]) -> tuple[
+        dict[int, float], tuple[float, float], tuple[float, float]]:
+    """Steps to the level for each K; their slope over K; the slope of the mean over K·T, all runs together.
+
+    resampled: a fit on the runs' values, and its standard error
+    """
+    values = [np.array(r["values"]) for _, r in done]
+    of = [(t["clients"], r["steps"]) for t, r in done]
+
+    def times(some: list[np.ndarray]) -> dict[int, float]:
+        found = {}
+        for k in sorted({k for k, _ in of}):
+            pairs = [(steps, float(v.mean())) for (c, steps), v in zip(of, some, strict=True) if c == k]
+            found[k] = reached([s for s, _ in pairs], [m for _, m in pairs], level)
+        return {k: t for k, t in found.items() if not math.isnan(t)}
+
+    def over_clients(some: list[np.ndarray]) -> float:
+        found = times(some)
+        return slope(list(found), list(found.values())) if len(found) > 2 else math.nan
+
+    def order(some: list[np.ndarray]) -> float:
+        return slope([k * steps for k, steps in of], [float(v.mean()) for v in some])
+
+    return times(values), resampled(over_clients, values), resampled(order, values)

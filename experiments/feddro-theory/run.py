@@ -21,7 +21,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from common import Experiment, Row, arguments, figure, row
 from sided import REPLICAS, work
-from theory import reached, slope
+from theory import by_clients, slope
 
 from rookery.studies.trials import Results, Trial, trials
 
@@ -60,28 +60,6 @@ def resampled(fit: Callable[[list[np.ndarray]], float], values: list[np.ndarray]
     return fit(values), float(np.std(again, ddof=1)) if len(again) > 1 else math.nan
 
 
-def by_clients(done: Results, level: float) -> tuple[dict[int, float], tuple[float, float], tuple[float, float]]:
-    """Steps to the level for each K; their slope over K; the slope of the mean over K·T, all runs together."""
-    values = [np.array(r["values"]) for _, r in done]
-    of = [(t["clients"], r["steps"]) for t, r in done]
-
-    def times(some: list[np.ndarray]) -> dict[int, float]:
-        found = {}
-        for k in sorted({k for k, _ in of}):
-            pairs = [(steps, float(v.mean())) for (c, steps), v in zip(of, some, strict=True) if c == k]
-            found[k] = reached([s for s, _ in pairs], [m for _, m in pairs], level)
-        return {k: t for k, t in found.items() if not math.isnan(t)}
-
-    def over_clients(some: list[np.ndarray]) -> float:
-        found = times(some)
-        return slope(list(found), list(found.values())) if len(found) > 2 else math.nan
-
-    def order(some: list[np.ndarray]) -> float:
-        return slope([k * steps for k, steps in of], [float(v.mean()) for v in some])
-
-    return times(values), resampled(over_clients, values), resampled(order, values)
-
-
 def exponents(done: Results) -> dict[str, tuple[float, float]]:
     """Of what a client sends, over the mean of ‖∇Φ‖² that was reached."""
     values = [np.array(r["values"]) for _, r in done]
@@ -103,7 +81,7 @@ def report(regimes: dict[str, Results], laws: dict[int, Results]) -> tuple[list[
                        "|---|---|---|---|---|---|"]
     for regime, done in regimes.items():
         method, level, holds = REGIMES[regime]["method"], REGIMES[regime]["level"], regime in ("alike", "unlike")
-        times, of_steps, of_values = by_clients(done, level)
+        times, of_steps, of_values = by_clients(done, level, resampled)
         text = ", ".join(f"{k}: {t:.0f}" for k, t in times.items()) or "not reached"
         fits = " | ".join(f"{a:.3f} ± {s:.3f}" for a, s in (of_steps, of_values))
         lines.append(f"| {regime} | {method} | {level} | {text} | {fits} |")
@@ -126,7 +104,7 @@ def plot(regimes: dict[str, Results], laws: dict[int, Results], path: Path) -> N
     with figure(path, 3, size=(5.0, 4.4)) as (left, middle, right):
         for number, (regime, done) in enumerate(regimes.items()):
             level = REGIMES[regime]["level"]
-            times = by_clients(done, level)[0]
+            times = by_clients(done, level, resampled)[0]
             if times:
                 left.loglog(list(times), list(times.values()), "o-", color=f"C{number}", label=f"{regime}: ‖∇Φ‖² ≤ {level}")
             pairs = sorted((t["clients"] * r["steps"], float(np.mean(r["values"]))) for t, r in done)

@@ -279,7 +279,10 @@ JAC: list[Any] = [lambda x, k=k: J[k] for k in range(CLIENTS)]
 
 
 def composite_point(theta: float) -> tuple[Any, Any]:
-    """Where mean_k J_k'F_z,k(h_k, y) and mean_k F_y,k(h_k, y) vanish with h_k = (1 - theta)·mean g + theta·g_k. theta = 0 is the saddle."""
+    """Where mean_k J_k'F_z,k(h_k, y) and mean_k F_y,k(h_k, y) vanish with h_k = (1 - theta)·mean g + theta·g_k.
+
+    theta = 0 is the saddle where J_k or F_z,k is the same for all; else the covariance of the two is left.
+    """
     def residual(z: Any) -> Any:
         x, y, inner = z[:2], z[2:], [g(z[:2]) for g in G]
         h = [(1 - theta) * sum(inner) / CLIENTS + theta * inner[k] for k in range(CLIENTS)]

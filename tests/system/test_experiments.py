@@ -41,6 +41,7 @@ def quick(experiment: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> list[d
     ("template", ("accuracy",), {"FedAvg", "SCAFFOLD"}),
     ("fair-adult", ("curves-published", "curves-fair", "frontier"), {"FedDRO", "GCIVR", "Unconstrained", "FedAvg", "Reweighing"}),
     ("feddro-theory", ("laws",), {"FedDRO", "FedAvg, Case I"}),
+    ("localscgdam-theory", ("speedup",), {"LocalSCGDAM"}),
     ("dro-imbalanced", ("published", "fair", "local-steps", "equal-rounds", "over-local-steps"), {"FedDRO", "FastDRO", "PDSGD", "MBSGD"})])
 def test_the_quick_version_runs_and_leaves_a_record(experiment: str, plots: tuple[str, ...], methods: set[str], tmp_path: Path,
                                                     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,10 +158,10 @@ def test_fits_find_the_law_they_look_for() -> None:
         return [({"clients": k}, {"steps": length / k, "rounds": length**0.75, "values": [3 / math.sqrt(length / k**power)] * 4})
                 for k in (1, 2, 4, 8) for length in (1000, 4000, 16000)]
 
-    times, slope, order = run.by_clients(made(0.0), 0.05)
+    times, slope, order = run.by_clients(made(0.0), 0.05, run.resampled)
     assert times == pytest.approx({k: 3600 / k for k in (1, 2, 4, 8)})
     assert (slope[0], order[0]) == pytest.approx((-1, -0.5))
-    assert run.by_clients(made(1.0), 0.12)[1][0] == pytest.approx(0, abs=1e-9)
+    assert run.by_clients(made(1.0), 0.12, run.resampled)[1][0] == pytest.approx(0, abs=1e-9)
     done = [(t, r | {"floats of x": r["rounds"], "floats of y": r["steps"], "floats": 1.0}) for t, r in made(0.0) if t["clients"] == 2]
     assert [value for value, _ in run.exponents(done).values()] == pytest.approx([-1.5, -2, -1.5, -2, 0])
 

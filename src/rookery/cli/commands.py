@@ -87,7 +87,17 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
 def _about(job: Job) -> str:
     config, sizes = job.description, job.fed.data.sizes
     return (f"{job.algorithm_name} on {config.objective.name} of {config.data.source}: {len(sizes)} sites of "
-            f"{sizes.min()}–{sizes.max()} rows, {job.model.size} parameters, engine {job.fed.engine.name}")
+            f"{sizes.min()}–{sizes.max()} rows, {job.model.size} parameters, engine {job.fed.engine.name}" + _unscored(job))
+
+
+def _unscored(job: Job) -> str:
+    """Which sites have too few rows of a split to say anything about them."""
+    least, said = job.fed.setting.min_batch, ""
+    for split, rows in job.fed.data.splits.items():
+        silent = len(job.fed.data.names) - (0 if rows is None else int((rows.sizes >= least).sum()))
+        if silent and least > 1:
+            said += f"\n{silent} of {len(job.fed.data.names)} sites have fewer than min_batch = {least} {split} rows, which are not scored"
+    return said
 
 
 def _coming(coming: Forecast) -> str:

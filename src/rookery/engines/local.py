@@ -66,6 +66,29 @@ class Pool:
             return torch.from_file(file.name, shared=True, size=BLOCK_ROWS * like.numel(), dtype=like.dtype).reshape(shape)
 
 
+def shapes_of(rows: Sequence[Tensor] | Tensor) -> set[torch.Size]:
+    """The shapes of some clients' values."""
+    return {rows.shape[1:]} if isinstance(rows, Tensor) else {row.shape for row in rows}
+
+
+class LoosePool:
+    """Rows of state that differ in shape from client to client, such as a number for each of a client's rows; one tensor each."""
+
+    def __init__(self, population: int) -> None:
+        self.place = np.full(population, -1, dtype=np.int32)
+        self.rows: dict[int, Tensor] = {}
+
+    def seen(self, clients: Index) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        return np.asarray(self.place[clients] >= 0)
+
+    def write(self, clients: Index, rows: Sequence[Tensor] | Tensor) -> None:
+        self.place[clients] = 0
+        self.rows.update({int(client): row.clone() for client, row in zip(clients, rows, strict=True)})
+
+    def read(self, clients: Index) -> list[Tensor]:
+        return [self.rows[int(client)] for client in clients]
+
+
 class LocalEngine:
     """Placed values as one sequence of tensors per handle (a list, or a stack with a row per client)."""
 
@@ -76,7 +99,7 @@ class LocalEngine:
         keep_large_blocks()
         self.setting = setting
         self.store: dict[int, tuple[Index, Sequence[Tensor] | Tensor]] = getattr(self, "store", {})
-        self.pools: dict[int, Pool] = getattr(self, "pools", {})
+        self.pools: dict[int, Pool | LoosePool] = getattr(self, "pools", {})
 
     def flush(self, flush: Flush, reducer: Reducer) -> None:
         raise NotImplementedError
@@ -105,9 +128,19 @@ class LocalEngine:
         return positions, rows[torch.from_numpy(places)] if isinstance(rows, Tensor) else [rows[i] for i in places]
 
     def _put(self, flush: Flush, op: Put, rows: Sequence[Tensor] | Tensor) -> None:
-        if op.pool not in self.pools:
-            self.pools[op.pool] = Pool(len(self.setting.data.names))
-        self.pools[op.pool].write(flush.cohort, rows)
+        self._write(op.pool, flush.cohort, rows)
+
+    def _write(self, pool: int, clients: Index, rows: Sequence[Tensor] | Tensor) -> None:
+        population, known = len(self.setting.data.names), self.pools.get(pool)
+        shapes = shapes_of(rows) | ({known.blocks[0].shape[1:]} if isinstance(known, Pool) and known.blocks else set())
+        if len(shapes) > 1 and not isinstance(known, LoosePool):
+            loose = self.pools[pool] = LoosePool(population)
+            if known is not None:
+                before = np.flatnonzero(known.place >= 0)
+                loose.write(before, known.read(before))
+        elif known is None:
+            self.pools[pool] = Pool(population)
+        self.pools[pool].write(clients, rows)
 
     def _free(self, flush: Flush) -> None:
         for id in flush.free:
@@ -126,16 +159,23 @@ class LocalEngine:
                 clients, rows = self.store[id][0], list(self.store[id][1])
             found[f"{id}.clients"] = torch.tensor(clients)  # a copy: values of one cohort share their index
             kind = "pool" if id in self.pools else "rows"
-            found[f"{id}.{kind}"] = torch.stack([r.contiguous() for r in rows]) if rows else torch.zeros(0)
+            if len(shapes_of(rows)) > 1:  # of unequal lengths: one after the other
+                found[f"{id}.lengths"] = torch.tensor([len(row) for row in rows])
+                found[f"{id}.{kind}"] = torch.cat(rows)
+            else:
+                found[f"{id}.{kind}"] = torch.stack([r.contiguous() for r in rows]) if rows else torch.zeros(0)
         return found
 
     def load(self, tag: str, ids: Mapping[int, int], tensors: Mapping[str, Tensor]) -> None:
         for old, new in ids.items():
-            clients, pooled = tensors[f"{old}.clients"].numpy(), tensors.get(f"{old}.pool")
-            if pooled is None:
-                # in memory of its own: products may round by where their factors lie
-                self.store[new] = (clients, [row.to(self.setting.data.device, copy=True) for row in tensors[f"{old}.rows"]])
-                continue
-            self.pools[new] = Pool(len(self.setting.data.names))
-            if len(clients):
-                self.pools[new].write(clients, pooled.to(self.setting.data.device))
+            clients, kind = tensors[f"{old}.clients"].numpy(), "pool" if f"{old}.pool" in tensors else "rows"
+            saved, lengths = tensors[f"{old}.{kind}"], tensors.get(f"{old}.lengths")
+            # in memory of its own: products may round by where their factors lie
+            parts = saved if lengths is None else torch.split(saved, lengths.tolist())
+            rows = [row.to(self.setting.data.device, copy=True) for row in parts]
+            if kind == "rows":
+                self.store[new] = (clients, rows)
+            elif len(clients):
+                self._write(new, clients, rows)
+            else:
+                self.pools[new] = Pool(len(self.setting.data.names))

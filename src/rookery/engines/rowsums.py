@@ -55,8 +55,11 @@ def _fields(setting: Setting, rows: Data | None, own: Index, sizes: Index) -> di
     """The rows of some clients, one after the other; not copied where they stand so."""
     if rows is None or not sizes.any():
         return {name: column[:0] for name, column in (rows or setting.data).views(0).items()}
-    numbers = np.repeat(rows.offsets[own] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
-    if int(numbers[-1]) - int(numbers[0]) + 1 == len(numbers) and bool((np.diff(numbers) == 1).all()):
-        return {name: column[int(numbers[0]) : int(numbers[-1]) + 1] for name, column in rows.fields.items()}
+    own, sizes = own[sizes > 0], sizes[sizes > 0]
+    starts = rows.offsets[own]
+    ends = starts + sizes
+    if bool((starts[1:] == ends[:-1]).all()):
+        return {name: column[int(starts[0]) : int(ends[-1])] for name, column in rows.fields.items()}
+    numbers = np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
     found: dict[str, Any] = rows.take(torch.from_numpy(numbers))
     return found

@@ -28,7 +28,7 @@ from ..federation.reducer import Reducer, Work
 from ..problems.base import Problem
 from . import fusing
 from .execute import results, run_one
-from .local import LocalEngine
+from .local import LocalEngine, shapes_of
 from .rowsums import row_sums
 from .tracing import Graph, Guards, ProgramKey, trace
 
@@ -111,6 +111,8 @@ class Vectorised(LocalEngine):
         positions, rows = self._holders(flush, op)
         if not len(positions):
             return default
+        if shapes_of(rows) != {default.shape[1:]}:
+            raise EngineError("clients hold values of different shapes, which one graph cannot take; write engine=\"loop\"")
         rows = rows if isinstance(rows, Tensor) else torch.stack(list(rows))
         if len(positions) == len(flush.cohort):
             return rows

@@ -23,15 +23,16 @@ if TYPE_CHECKING:
         PairwiseClient,
     )
     from .placed import Placed
-    from .program import Program, Schedule
+    from .program import Program, RowSum, Schedule
 
 __all__ = [
     "BilevelClient", "Client", "Cohort", "CompositionalClient", "CompositionalMinimaxClient", "ConditionalClient", "Engine", "Epochs",
-    "Federation", "Ledger", "MinimaxClient", "MinimizationClient", "PairwiseClient", "Placed", "Program", "Schedule",
+    "Federation", "Ledger", "MinimaxClient", "MinimizationClient", "PairwiseClient", "Placed", "Program", "RowSum",
+    "Schedule",
 ]
 
 __getattr__, __dir__ = lazy(__name__, {
     "engine": ["Engine"], "epochs": ["Epochs"], "federation": ["Cohort", "Federation"], "ledger": ["Ledger"], "placed": ["Placed"],
     "oracles": ["BilevelClient", "Client", "CompositionalClient", "CompositionalMinimaxClient", "ConditionalClient", "MinimaxClient",
                 "MinimizationClient", "PairwiseClient"],
-    "program": ["Program", "Schedule"]})
+    "program": ["Program", "RowSum", "Schedule"]})

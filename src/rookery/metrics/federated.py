@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,9 +24,9 @@ from ..federation.program import Program, RowSum
 from ..objectives.declare import find_objective
 from ..problems.base import Problem
 from ..problems.model import Model
-from .histogram import Ranked, auc, average_precision, default_edges, histograms_by_client, partial_auc, refined_edges
+from .histogram import Ranked, auc, average_precision, class_and_bin, default_edges, partial_auc, refined_edges
 from .intervals import auc_interval, wilson
-from .rows import class_sums, from_sums
+from .rows import class_sums, class_sums_by_owner, from_sums
 
 TOLERANCE = 0.0005  # a histogram that leaves more than this to doubt, on either side, is followed by a finer one
 
@@ -49,6 +51,31 @@ def margin_of(outputs: Tensor) -> Tensor:
     return outputs[:, 1].double() - outputs[:, 0]
 
 
+Kept = dict[int, tuple[Tensor, tuple[Tensor, Tensor]]]
+_kept: ContextVar[Kept | None] = ContextVar("of one evaluation, by where the rows' inputs lie", default=None)
+
+
+@contextmanager
+def _keeping(stored: bool) -> Iterator[None]:
+    """Inside, rows that are `stored` go through the net once: a second histogram at the same x needs no second pass."""
+    token = _kept.set({} if stored else None)
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+
+
+def _once(inputs: Tensor, found: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """What is found of rows, kept for views of stored ones; the memory of a copy would be that of other rows the next time."""
+    kept = _kept.get()
+    if kept is None or not inputs._is_view():
+        return found()
+    key = inputs.data_ptr()
+    if key not in kept or kept[key][0].shape != inputs.shape:
+        kept[key] = inputs, found()
+    return kept[key][1]
+
+
 @dataclass(frozen=True)
 class RowScores(RowSum):
     """The sums that all scores of a split are made of, in one pass: `class_sums`, what an objective counts, and histograms of two classes.
@@ -67,16 +94,26 @@ class RowScores(RowSum):
         if not len(owner):
             width = 48 + 2 * self.classes + (0 if counts is None else counts.width(dict(self.entries)))
             return torch.zeros(owners, width + (2 * (len(edges) + 1) if self.classes == 2 else 0), dtype=torch.float64, device=owner.device)
-        outputs = outputs_of(problem, x, b.inputs, self.classes).to(owner.device)
-        rows = [class_sums(outputs, b.labels, self.classes)]
-        if counts is not None:
-            rows.append(counts.rows(outputs, b.fields, dict(self.entries)).double())
-        each = torch.cat(rows, 1)
-        sums = torch.zeros(owners, each.shape[1], dtype=torch.float64, device=owner.device).index_add_(0, owner, each)
+        sums, scores = _once(b.inputs, lambda: self._sums_and_scores(problem, b, owner, owners, x))
         if self.classes != 2:
             return sums
-        score = margin_of(outputs).nan_to_num()  # of a NaN the loss tells
-        return torch.cat([sums, histograms_by_client(score, b.labels, owner, owners, edges).flatten(1)], 1)
+        own = sums.shape[1]
+        width = own + 2 * (len(edges) + 1)
+        # counts stand where they belong at once: those of a thousand clients are large, and a copy would cost as much
+        whole = torch.bincount(owner * width + own + class_and_bin(scores, b.labels, edges), torch.ones_like(scores), owners * width)
+        whole = whole.view(owners, width)
+        whole[:, :own] = sums
+        return whole
+
+    def _sums_and_scores(self, problem: Problem, b: Batch, owner: Tensor, owners: int, x: Tensor) -> tuple[Tensor, Tensor]:
+        """All sums but the histograms, and the rows' scores that these are of."""
+        outputs = outputs_of(problem, x, b.inputs, self.classes).to(owner.device)
+        sums = class_sums_by_owner(outputs, b.labels, self.classes, owner, owners)
+        counts = find_objective(self.objective).counts if self.objective else None
+        if counts is not None:
+            each = counts.rows(outputs, b.fields, dict(self.entries)).double()
+            sums = torch.cat([sums, sums.new_zeros(owners, each.shape[1]).index_add_(0, owner, each)], 1)
+        return sums, margin_of(outputs).nan_to_num()  # of a NaN the loss tells
 
 
 @dataclass(frozen=True)
@@ -97,7 +134,8 @@ def evaluate(fed: Federation[Problem], x: Tensor, split: str = "validation", cla
     shows none.
     """
     program = RowScores(split, classes, objective, entries)
-    with fed.phase("evaluation"):
+    rows = fed.data.split(split)
+    with fed.phase("evaluation"), _keeping(classes == 2 and rows is not None and rows.in_memory):
         X = fed.broadcast(x)
         total = fed.sum(fed.map(program.total, X)).cpu()
         own = 48 + 2 * classes

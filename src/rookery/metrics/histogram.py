@@ -70,16 +70,21 @@ def histograms_by_client(scores: Tensor, positive: Tensor, owner: Tensor, client
     if scores.ndim != 1 or positive.shape != scores.shape or owner.shape != scores.shape:
         raise DataError("scores, positive and owner must have one entry for each row; they have the shapes "
                         f"{tuple(scores.shape)}, {tuple(positive.shape)} and {tuple(owner.shape)}: index or reshape them to (rows,)")
+    if owner.is_floating_point() or bool(((owner < 0) | (owner >= clients)).any()):
+        raise DataError(f"owner must be whole numbers from 0 to {clients - 1}, one of the {clients} clients for each row; got {owner}")
+    bins = len(edges) + 1
+    place = owner.long() * 2 * bins + class_and_bin(scores, positive, edges)
+    ones = torch.ones(len(scores), dtype=torch.float64, device=scores.device)
+    return torch.bincount(place, ones, clients * 2 * bins).double().view(clients, 2, bins)  # without rows, bincount returns integers
+
+
+def class_and_bin(scores: Tensor, positive: Tensor, edges: Tensor) -> Tensor:
+    """The place of each row in a flat histogram: its bin, and for a positive further on by as many as there are bins."""
     if edges.ndim != 1 or not bool(torch.isfinite(edges).all()) or bool((edges[1:] < edges[:-1]).any()):
         raise ProblemError(f"edges must be finite numbers in a row, sorted; got {edges}: write default_edges(), or edges.sort().values")
     if nans := int(scores.isnan().sum()):
         raise DataError(f"scores must be numbers, but {nans} of {len(scores)} are NaN: take smaller steps, or leave those rows out")
-    if owner.is_floating_point() or bool(((owner < 0) | (owner >= clients)).any()):
-        raise DataError(f"owner must be whole numbers from 0 to {clients - 1}, one of the {clients} clients for each row; got {owner}")
-    bins = len(edges) + 1
-    place = (owner.long() * 2 + (positive > 0)) * bins + torch.bucketize(scores.double(), edges.double())
-    ones = torch.ones(len(scores), dtype=torch.float64, device=scores.device)
-    return torch.bincount(place, ones, clients * 2 * bins).double().view(clients, 2, bins)  # without rows, bincount returns integers
+    return (positive > 0) * (len(edges) + 1) + torch.bucketize(scores.double(), edges.double())
 
 
 def auc(histogram: Tensor) -> Ranked | None:

@@ -5,6 +5,8 @@ Guo, Pleiss, Sun, Weinberger, "On calibration of modern neural networks", ICML 2
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -28,22 +30,57 @@ def class_sums(outputs: Tensor, labels: Tensor, classes: int) -> Tensor:
     >>> class_sums(torch.tensor([[0.0, 0.0]]), torch.tensor([0]), 2)[0, :7]
     tensor([1.0000, 0.6931, 0.2500, 1.0000, 0.0000, 1.0000, 0.0000], dtype=torch.float64)
     """
+    n = _numbers(outputs, labels, classes)
+    one, bin_ = (torch.nn.functional.one_hot(of, number).double() for of, number in ((labels.long(), classes), (n.bin, BINS)))
+    first = torch.stack([torch.ones_like(n.hit), n.loss, n.brier], 1)
+    return torch.cat([first, one, one * n.hit[:, None], bin_, bin_ * n.top[:, None], bin_ * n.hit[:, None]], 1)
+
+
+def class_sums_by_owner(outputs: Tensor, labels: Tensor, classes: int, owner: Tensor, owners: int) -> Tensor:
+    """The sums of `class_sums` over the rows of each owner, (owners, 48 + 2 · classes), without their many zeros.
+
+    >>> outputs, labels, owner = torch.zeros(3, 2), torch.tensor([0, 1, 1]), torch.tensor([2, 0, 2])
+    >>> class_sums_by_owner(outputs, labels, 2, owner, 3)[:, 0]
+    tensor([1., 0., 2.], dtype=torch.float64)
+    """
+    n = _numbers(outputs, labels, classes)
+
+    def summed(width: int, place: Tensor, value: Tensor | None = None) -> Tensor:
+        return torch.bincount(place, value, owners * width).double().view(owners, width)  # without rows, bincount returns integers
+
+    by_class, by_bin = owner * classes + labels, owner * BINS + n.bin
+    return torch.cat([summed(1, owner), summed(1, owner, n.loss), summed(1, owner, n.brier),
+                      summed(classes, by_class), summed(classes, by_class, n.hit),
+                      summed(BINS, by_bin), summed(BINS, by_bin, n.top), summed(BINS, by_bin, n.hit)], 1)
+
+
+class _Numbers(NamedTuple):
+    """What `class_sums` tells of each row, before it is put into columns."""
+
+    loss: Tensor
+    brier: Tensor
+    hit: Tensor
+    top: Tensor
+    bin: Tensor
+
+
+def _numbers(outputs: Tensor, labels: Tensor, classes: int) -> _Numbers:
     _check(classes)
     if outputs.ndim != 2 or outputs.shape[1] != classes or labels.shape != outputs.shape[:1]:
         raise DataError(f"outputs must be (rows, {classes}) and labels (rows,); got {tuple(outputs.shape)} and {tuple(labels.shape)}: "
                         "give logits with a column for each class")
     if labels.is_floating_point() or bool(((labels < 0) | (labels >= classes)).any()):
         raise DataError(f"labels must be whole numbers from 0 to {classes - 1}; got {labels}: number the classes from 0")
-    log_p, own = outputs.double().log_softmax(1), labels[:, None] == torch.arange(classes, device=labels.device)
-    p, one = log_p.exp(), own.double()
+    own = labels.long()[:, None]
+    log_p = outputs.double().log_softmax(1)
+    loss = -log_p.gather(1, own)[:, 0]
+    p = log_p.exp_()
     top, guess = p.max(1)
     hit = ((guess == labels) & ~outputs.isnan().any(1)).double()
-    brier = (p[:, 1] - one[:, 1]).square() if classes == 2 else (p - one).square().sum(1)
     inner = torch.arange(1, BINS, dtype=torch.float64, device=top.device) / BINS
-    bin_ = (torch.bucketize(top, inner)[:, None] == torch.arange(BINS, device=top.device)).double()
-    loss = -torch.where(own, log_p, 0).sum(1)  # not own · log_p, which is NaN where another class's is −∞
-    first = torch.stack([torch.ones_like(hit), loss, brier], 1)
-    return torch.cat([first, one, one * hit[:, None], bin_, bin_ * top[:, None], bin_ * hit[:, None]], 1)
+    bin_ = torch.bucketize(top, inner)
+    error = p.scatter_add_(1, own, torch.full_like(own, -1, dtype=p.dtype)).square_()
+    return _Numbers(loss, error[:, 1] if classes == 2 else error.sum(1), hit, top, bin_)
 
 
 def from_sums(total: Tensor, classes: int) -> dict[str, float]:

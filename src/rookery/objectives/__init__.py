@@ -3,7 +3,7 @@
 from .ap import ap_surrogate, binary_scores
 from .auc import auc
 from .bilevel import data_reweighting, hyper_parameters, hyper_representation, loss_tuning
-from .declare import Objective, declared, objective, objectives
+from .declare import Objective, RowCounts, declared, objective, objectives
 from .dro import ClampWarning, constrained_dro, dro_report, kl_dro
 from .fairness import fair, fairness_gap, group_rates
 from .fastdro import fast_dro
@@ -20,7 +20,7 @@ from .supervised import cross_entropy, cross_entropy_losses
 from .trainval import VALIDATION
 
 __all__ = [
-    "MODEL", "VALIDATION", "ClampWarning", "Column", "Entry", "Given", "Objective", "Start", "ap_surrogate", "auc",
+    "MODEL", "VALIDATION", "ClampWarning", "Column", "Entry", "Given", "Objective", "RowCounts", "Start", "ap_surrogate", "auc",
     "balanced_cross_entropy", "binary_scores", "chi2_dro", "constant", "constrained_dro", "cross_entropy", "cross_entropy_losses", "cvar",
     "data_reweighting", "declared", "dro_report", "fair", "fairness_gap", "fast_dro", "group_dro", "group_rates", "group_weights",
     "hyper_parameters", "hyper_representation", "invariant_logistic", "kl_dro", "loss_tuning", "mean_variance", "objective", "objectives",

@@ -43,21 +43,26 @@ def auc(scores: Model | Scores, kind: type[Problem] = Minimax, margin: float = 1
     `scores(x, batch)` → one number a row, a logit; of a model it is the output, or the difference of two. `squash` puts it through a
     sigmoid. Positives are the rows with `label` > 0. `kind` is what the algorithm solves; in a description it follows from its name:
 
-    Minimax: equation (1) of the reference, over x = (w, w₁, w₂) and y = (w₃), p the share of positives in the federation:
+    - `Minimax`: equation (1) of the reference, below, over x = (w, w₁, w₂) and y = (w₃), with the share p of positives in the federation,
+      on which `prepare` agrees with the federation's weights. At the best w₁, w₂ and w₃ it is p(1−p)(E(margin − s₊ + s₋)² − margin²), pairs
+      of rows of two clients included, which no client has to form. `project_y=lambda y: y.clamp_min(-margin)` makes it the margin loss of
+      Yuan, Yan, Sonka, Yang, ICCV 2021, which asks no more of the mean scores than the margin.
+    - `CompositionalMinimax`: the same at g(x) = (w − ρ∇L(w), w₁, w₂), with the cross-entropy L of the logits on a batch. `hessian=False`
+      takes ∇L for a constant in derivatives of g, which are then the identity; that leaves out the term −ρ∇²L·v.
+    - `Pairwise`: max(margin − s₊ + s₋, 0)² over all pairs, also of two clients, by methods that exchange scores.
+    - `Minimization`: the same over the pairs within each batch: pairs of rows of two clients do not count. A batch of one class has value
+      and gradient 0. n rows make n² pairs: give the algorithm a batch.
+
+    Equation (1), a mean over the rows:
+
         (1−p)(s−w₁)²1₊ + p(s−w₂)²1₋ + 2(margin+w₃)(p·s·1₋ − (1−p)·s·1₊) − p(1−p)w₃²
-        At the best w₁, w₂ and w₃ it is p(1−p)(E(margin − s₊ + s₋)² − margin²), pairs of rows of two clients included, which no client
-        has to form. `prepare` agrees on p, with the federation's weights. project_y=lambda y: y.clamp_min(-margin) makes it the margin
-        loss of Yuan, Yan, Sonka, Yang, ICCV 2021, which asks no more of the mean scores than the margin.
-    CompositionalMinimax: the same at g(x) = (w − ρ∇L(w), w₁, w₂), with the cross-entropy L of the logits on a batch. `hessian=False`
-        takes ∇L for a constant in derivatives of g, which are then the identity; that leaves out the term −ρ∇²L·v.
-    Pairwise: max(margin − s₊ + s₋, 0)² over all pairs, also of two clients, by methods that exchange scores.
-    Minimization: the same over the pairs within each batch: pairs of rows of two clients do not count. A batch of one class has value
-        and gradient 0. n rows make n² pairs: give the algorithm a batch.
 
     positives: the share of positives in batches, drawn by Stratified(label, share=positives, importance=True); 0: uniform rows, as by
                default elsewhere; `sampling=` goes before it
+
     Where batches have the field `importance`, rows are weighed by it before means are taken. Stratified batches without it have another
     share of positives than p, and estimate another loss.
+
     References: Ying, Wen, Lyu, "Stochastic online AUC maximization", NeurIPS 2016; Yuan, Guo, Chawla, Yang, "Compositional training for
     end-to-end deep AUC maximization", ICLR 2022; Zhang, Zhang, Yang, Souvenir, Gao, "Federated compositional deep AUC maximization",
     NeurIPS 2023, equations (1) and (2).

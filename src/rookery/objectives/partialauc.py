@@ -36,15 +36,16 @@ def partial_auc(scores: Model | Scores, kind: type[Problem] = Conditional, lam: 
     Each positive is compared most with the negatives that come closest to it or lie above: λ → 0 leaves its worst negative, λ → ∞ all of
     them alike, which is the pair loss of `auc`. `scores` and `squash` are as in `auc`. `kind` is what the algorithm solves:
 
-    Conditional: positives are outer samples and negatives of the same client inner ones, as drawn by Positives(label,
-        inner="negatives"). A client without one of the classes has value and gradient 0; in an equal mean it still holds x back, not so
-        with weights by `positive_counts`. Pairs of rows of two clients do not count.
-    Pairwise: f(u) = c + λ·log u of ℓ' = exp((ℓ − c)/λ) over negatives of all clients. Estimates of u begin at a first value of ℓ', not
-        at 0, where the logarithm has no slope to speak of. Batches have as many positives as negatives.
+    - `Conditional`: positives are outer samples and negatives of the same client inner ones, as drawn by `Positives(label,
+      inner="negatives")`. A client without one of the classes has value and gradient 0; in an equal mean it still holds x back, not so
+      with weights by `positive_counts`. Pairs of rows of two clients do not count.
+    - `Pairwise`: f(u) = c + λ·log u of ℓ' = exp((ℓ − c)/λ) over negatives of all clients. Estimates of u begin at a first value of ℓ', not
+      at 0, where the logarithm has no slope to speak of. Batches have as many positives as negatives.
 
     The constant c keeps exponents between −60 and 60: half of the largest ℓ, (margin + 1)²/2, for squashed scores, which bound ℓ, and
     margin², the loss of a pair of equal scores, without `squash`. There exponents above 60 are possible, and the exponential goes on as
     its tangent, so that such pairs pull less than they should. A λ below c/60 is refused.
+
     Reference: Zhu, Li, Wang, Wu, Yang, "When AUC meets DRO", ICML 2022; Guo, Jin, Luo, Yang, "FeDXL", ICML 2023, for pairs of two clients.
 
     >>> problem = partial_auc(lambda x, b: x * b.inputs, squash=False)

@@ -20,7 +20,7 @@ Variables = dict[str, tuple[int, dict[str, Callable[..., Tensor]]]]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Problem:
-    """Base of the six kinds of problem: what all of them can be given beside their functions.
+    """Base of all kinds of problem: what all of them can be given beside their functions.
 
     sampling:    how a client draws (`rookery.data`)
     project_x, project_y: projections onto the feasible sets; gradients are taken at projected points, and each mean is projected

@@ -24,23 +24,39 @@ from .scores import OwnMetric, row_scores
 
 
 @dataclass(frozen=True)
-class OwnSums(Program):
-    """Scores that are no sums over rows, of a client's own rows: each times the number of rows, and that number where it is defined."""
+class OwnScores(Program):
+    """Scores of a site's rows that are no sums over rows: those of an objective, and of metrics of one's own."""
 
     split: str
     classes: int
-    metrics: tuple[str, ...]  # module:name
+    objective: str = ""
+    entries: tuple[tuple[str, Any], ...] = ()
+    metrics: tuple[str, ...] = ()  # module:name
+
+    @property
+    def own(self) -> list[OwnMetric]:
+        return [OwnMetric(name, modules.find(name, "run.metrics")) for name in self.metrics]
+
+    @property
+    def names(self) -> list[str]:
+        return [*(find_objective(self.objective).metrics if self.objective else ()), *(metric.name for metric in self.own)]
+
+    def of_rows(self, outputs: Tensor, fields: Mapping[str, Tensor]) -> dict[str, float]:
+        scores = find_objective(self.objective).scores if self.objective else None
+        found = {} if scores is None else dict(scores(outputs, fields, dict(self.entries)))
+        for metric in self.own:
+            found |= metric.score(outputs, fields)
+        return found
 
     def sums(self, c: Client, x: Tensor) -> Tensor:
-        b = c.rows(self.split)
-        total = torch.zeros(len(self.metrics), 2, dtype=torch.float64)
+        """Each score times the number of rows, and that number where it is defined."""
+        b, names = c.rows(self.split), self.names
+        total = torch.zeros(len(names), 2, dtype=torch.float64)
         if len(b.labels):
             outputs = outputs_of(c.problem, x, b.inputs, self.classes).cpu()
-            fields = {name: column.cpu() for name, column in b.fields.items()}
-            for place, name in enumerate(self.metrics):
-                found = OwnMetric(name, modules.find(name, "run.metrics")).score(outputs, fields)
-                for value in found.values():
-                    total[place] = torch.tensor([len(outputs) * value, len(outputs)])
+            for name, value in self.of_rows(outputs, {field: column.cpu() for field, column in b.fields.items()}).items():
+                if math.isfinite(value):
+                    total[names.index(name)] = torch.tensor([len(outputs) * value, len(outputs)])
         return total
 
 
@@ -53,17 +69,15 @@ class SiteScores(ClientScores):
     metrics: tuple[str, ...] = ()  # module:name
 
     @property
+    def _more(self) -> OwnScores:
+        return OwnScores(self.split, self.classes, self.objective, self.entries, self.metrics)
+
+    @property
     def names(self) -> list[str]:
-        own = [OwnMetric(name, modules.find(name, "run.metrics")).name for name in self.metrics]
-        return [*super().names, *(find_objective(self.objective).metrics if self.objective else ()), *own]
+        return [*super().names, *self._more.names]
 
     def of_rows(self, outputs: Tensor, fields: Mapping[str, Tensor]) -> dict[str, float]:
-        found, scores = super().of_rows(outputs, fields), find_objective(self.objective).scores if self.objective else None
-        if scores is not None:
-            found |= scores(outputs, fields, dict(self.entries))
-        for name in self.metrics:
-            found |= OwnMetric(name, modules.find(name, "run.metrics")).score(outputs, fields)
-        return found
+        return super().of_rows(outputs, fields) | self._more.of_rows(outputs, fields)
 
 
 class Evaluation:
@@ -80,18 +94,26 @@ class Evaluation:
         """The objective by the name that its sums are found by, where it has any."""
         return self.objective.declared.name if self.objective.declared.counts is not None else ""
 
+    @property
+    def _scores(self) -> str:
+        """The objective by its name, where it scores rows itself."""
+        return self.objective.declared.name if self.objective.declared.scores is not None else ""
+
+    def _scored(self, objective: str) -> tuple[str, tuple[tuple[str, Any], ...], tuple[str, ...]]:
+        return objective, self.entries if objective else (), tuple(metric.written for metric in self.own)
+
     def at_clients(self, fed: Federation[Problem], vector: Tensor, split: str) -> Metrics:
-        """Scores of the clients' rows of a split, from sums; a metric of one's own is the mean of the clients' values, by their rows."""
+        """Scores of the clients' rows of a split, from sums; one that is no sum is the mean of the clients' values, by their rows."""
         scores = evaluate(fed, vector, split, self.classes, max_fpr=self.max_fpr, objective=self._counts, entries=self._entries)
         found = dict(scores.values)
         for name, value in found.items():
             if not math.isfinite(value):
                 raise Diverged(f"the {split} {name} is {value}: lower the learning rate")
-        if self.own:
-            names = tuple(metric.written for metric in self.own)
+        program = OwnScores(split, self.classes, *self._scored("" if self._counts else self._scores))
+        if program.names:
             with fed.phase("evaluation"):
-                sums = fed.sum(fed.map(OwnSums(split, self.classes, names).sums, fed.broadcast(vector)))
-            found |= {metric.name: float(total / rows) for metric, (total, rows) in zip(self.own, sums, strict=True) if float(rows) > 0}
+                sums = fed.sum(fed.map(program.sums, fed.broadcast(vector)))
+            found |= {name: float(total / rows) for name, (total, rows) in zip(program.names, sums, strict=True) if float(rows) > 0}
         return found | {f"{name} bound": bound for name, bound in scores.bounds.items()}
 
     @property
@@ -118,8 +140,7 @@ class Evaluation:
         """Every site's rows, and its own scores on those of a split; where only sums leave the sites, their names and rows alone."""
         if fed.only_sums:
             return [{"site": name, "rows": int(size)} for name, size in zip(fed.data.names, fed.data.sizes, strict=True)]
-        named = self.objective.declared.name if self.objective.declared.scores is not None else ""
-        program = SiteScores(split, self.classes, named, self.entries if named else (), tuple(metric.written for metric in self.own))
+        program = SiteScores(split, self.classes, *self._scored(self._scores))
         table = []
         for row in by_client(fed, vector, split, self.classes, program):
             facts = {"site": row.pop("client"), "rows": row.pop("rows"), "positives": row.pop("positives", None),

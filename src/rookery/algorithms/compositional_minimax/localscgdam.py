@@ -3,9 +3,11 @@
 Zhang, Zhang, Yang, Souvenir, Gao, "Federated compositional deep AUC maximization", NeurIPS 2023, Algorithm 1.
     x, y, h, u, v, p  →  x, y, h, u, v, local_steps;   γ_x·η, γ_y·η, α·η, β_x·η, β_y·η  →  lr, inner_lr, tracking, beta, inner_beta
 
-The paper multiplies every rate by η; here each stands by itself, and `theory.local_scgdam` gives all five. A client's h is
-(1−αη)·h̄ + αη·g_k right after an average, so that at a fixed αη the method stops beside the solution where the clients' inner maps and
-outer functions differ, also at p = 1; the offset falls with αη, as the theorem's η² says.
+The paper multiplies every rate by η; here each stands by itself, and `theory.local_scgdam` gives all five. Where clients differ the method
+stops beside the solution, also at p = 1 and with exact gradients, by two amounts. A client's h is (1−αη)·h̄ + αη·g_k after an average: that
+part falls with αη, as the theorem's η² says. And the clients average ∇g_kᵀ∂z f_k, where ∇Φ has the product of the two averages: the
+covariance of ∇g_k and ∂z f_k over the clients is left, at any step size. Theorem 1 has no assumption that bounds it, and does not hold
+where the two differ together; `experiments/localscgdam-theory` shows both. For AUC that part is of the order of ρ.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class LocalSCGDAM(Algorithm[CompositionalMinimax]):
         u ← (1−beta)·u + beta·∇g(x; ξ)ᵀ∂z f(h, y; ζ)
         v ← (1−inner_beta)·v + inner_beta·∂y f(h, y; ζ)
 
-    `local_steps` times; then x, y, h, u and v are averaged, in one exchange. At the very first step h, u and v are each client's own.
+    `local_steps` times; then x, y, h, u and v are averaged, in one exchange. At the very first step h, u and v are each client's own. Where
+    clients' inner maps differ, a smaller `tracking` brings the end nearer to the solution.
 
     >>> LocalSCGDAM(lr=0.1, inner_lr=0.1, local_steps=8, batch=32).tracking
     0.5

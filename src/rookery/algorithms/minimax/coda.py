@@ -36,7 +36,7 @@ class _Stages(Algorithm[Minimax]):
     batch: int | None = None  # None: all rows
     stage: int = 50  # rounds of the first stage
     growth: int = 3  # of the rounds from stage to stage; step sizes are divided by it
-    prox: float = 1.0
+    prox: float = 500.0
 
     def __post_init__(self) -> None:
         check_positive(lr=self.lr, local_steps=self.local_steps, batch=self.batch, stage=self.stage, growth=self.growth, prox=self.prox)

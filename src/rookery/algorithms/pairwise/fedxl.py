@@ -50,6 +50,9 @@ class _Merging(Algorithm[Pairwise]):
 
     def validate(self, fed: Federation[Pairwise], x: Tensor) -> Tensor:
         x = super().validate(fed, x)
+        if fed.setting.min_batch > 1:
+            raise AlgorithmError(f"{self.title} shows the score of every row it draws to all, and this federation computes nothing from "
+                                 f"fewer than min_batch={fed.setting.min_batch} rows: take LocalSGDAM or another method of `auc`")
         share = fed.problem.share
         if share is None or not 0 < share < 1:
             raise AlgorithmError(f"{self.title} needs the share of positives among all rows, between 0 and 1; the problem says "
