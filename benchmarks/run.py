@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import auc
 import feddro
 import invariant_logistic
 import loss_tuning
 import nets
 import population
+import scoring
 from harness import load
 
 if __name__ == "__main__":
@@ -14,6 +16,8 @@ if __name__ == "__main__":
     invariant_logistic.main()
     nets.main()
     feddro.main()
+    auc.main()
     loss_tuning.main()
     population.main()
+    scoring.main()
     print(load())

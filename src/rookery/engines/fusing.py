@@ -28,6 +28,7 @@ def fuse(module: GraphModule, owned: Sequence[int] = ()) -> None:
     if any(isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in graph.nodes):
         return  # a function that changes something in place itself is left as it is
     for node in list(graph.nodes):
+        _join_once(graph, node)
         _multiply_while_adding(graph, node)
     own = _overwritable(graph, owned)
     places = set(own.values())
@@ -37,6 +38,18 @@ def fuse(module: GraphModule, owned: Sequence[int] = ()) -> None:
     for node in list(graph.nodes):
         _overwrite(graph, node, own, places)
     module.recompile()
+
+
+def _join_once(graph: Graph, node: Node) -> None:
+    """A concatenation that is only a part of another one stands in it part for part: the derivative of a split of a split."""
+    if node.target is not aten.cat.default:
+        return
+    given: Any = node.args[0]
+    inner = [part for part in given if part.target is aten.cat.default and part.args[1:] == node.args[1:] and len(part.users) == 1]
+    if inner:
+        node.args = ([one for part in given for one in (part.args[0] if part in inner else [part])], *node.args[1:])
+        for part in dict.fromkeys(inner):
+            graph.erase_node(part)
 
 
 def _meta(node: Any) -> Any:

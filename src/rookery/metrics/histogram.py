@@ -190,10 +190,13 @@ def _parts(doubt: Tensor, spare: int) -> Tensor:
     cheap, dear = math.log(most) - 2 * math.log(spare + 2), math.log(most)
     for _ in range(60):
         middle = (cheap + dear) / 2
-        if int((at(math.exp(middle)) - 1).sum()) <= spare:
+        cuts = int((at(math.exp(middle)) - 1).sum())
+        if cuts <= spare:
             dear = middle
         else:
             cheap = middle
+        if cuts == spare:  # a lower price makes more cuts, or the same ones
+            break
     return at(math.exp(dear))
 
 

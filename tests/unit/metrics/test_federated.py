@@ -154,3 +154,17 @@ def test_many_clients_in_blocks_are_one_sum(monkeypatch: pytest.MonkeyPatch) -> 
     whole = evaluate(fed, model.vector()).values
     monkeypatch.setattr(rowsums, "ROWS", 20)
     assert evaluate(fed, model.vector()).values == pytest.approx(whole, rel=1e-9)
+
+
+def test_two_exchanges_are_one_pass_of_the_net() -> None:
+    """The scores of stored rows are kept between a histogram and its finer one."""
+    calls: list[int] = []
+    net = nn.Linear(4, 2)
+    net.register_forward_hook(lambda module, inputs, output: calls.append(len(output)))
+    model = Model(net)
+    fed = Federation(cross_entropy(model), data(clients=9), engine="loop")
+    evaluate(fed, 1e-3 * model.vector())
+    assert fed.ledger["evaluation"].exchanges == 2
+    rows = fed.data.split("validation")
+    assert rows is not None
+    assert sum(calls) == int(rows.sizes.sum())

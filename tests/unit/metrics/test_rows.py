@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rookery.errors import DataError, ProblemError
 from rookery.metrics import class_sums, from_sums
+from rookery.metrics.rows import class_sums_by_owner
 
 
 def drawn(classes: int, rows: int = 300) -> tuple[Tensor, Tensor]:
@@ -98,3 +99,11 @@ def test_constants_that_do_not_fit_are_refused() -> None:
         class_sums(torch.zeros(2, 1), torch.zeros(2).long(), 1)
     with pytest.raises(ProblemError, match="3 classes are 54 numbers"):
         from_sums(torch.zeros(52), 3)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_sums_by_owner_are_the_rows_numbers_added_up(classes: int) -> None:
+    outputs, labels = drawn(classes)
+    owner = torch.from_numpy(np.random.default_rng(0).integers(0, 5, len(labels)))  # of seven owners, two have no rows
+    expected = torch.zeros(7, 48 + 2 * classes, dtype=torch.float64).index_add_(0, owner, class_sums(outputs, labels, classes))
+    torch.testing.assert_close(class_sums_by_owner(outputs, labels, classes, owner, 7), expected, rtol=1e-12, atol=1e-12)
