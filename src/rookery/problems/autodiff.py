@@ -85,7 +85,7 @@ def pullback(fn: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Callabl
 
     >>> value, pull = pullback(lambda x: x * x, torch.tensor([1.0, 2.0]))
     >>> value, pull(value)
-    (tensor([1., 4.]), tensor([2., 16.]))
+    (tensor([1., 4.]), tensor([ 2., 16.]))
     """
     if _functional.get():
         value, back = torch.func.vjp(fn, x)[:2]
