@@ -42,6 +42,7 @@ def quick(experiment: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> list[d
     ("fair-adult", ("curves-published", "curves-fair", "frontier"), {"FedDRO", "GCIVR", "Unconstrained", "FedAvg", "Reweighing"}),
     ("feddro-theory", ("laws",), {"FedDRO", "FedAvg, Case I"}),
     ("localscgdam-theory", ("speedup",), {"LocalSCGDAM"}),
+    pytest.param("auc-images", ("published", "tuned", "ablation", "cats"), {"LocalSCGDAM", "CoDA", "FeDXL1"}, marks=pytest.mark.slow),
     ("dro-imbalanced", ("published", "fair", "local-steps", "equal-rounds", "over-local-steps"), {"FedDRO", "FastDRO", "PDSGD", "MBSGD"})])
 def test_the_quick_version_runs_and_leaves_a_record(experiment: str, plots: tuple[str, ...], methods: set[str], tmp_path: Path,
                                                     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from sklearn.metrics import average_precision_score
 from torch import Tensor
 
 from ..data.batch import Batch
-from ..errors import ProblemError
+from ..errors import ProblemError, RookeryError
 from ..federation.federation import Federation
 from ..federation.oracles import Client
 from ..federation.program import Program, RowSum
@@ -36,7 +36,12 @@ def outputs_of(problem: Problem, x: Tensor, inputs: Tensor, classes: int) -> Ten
     model: Model | None = problem.predictor or problem.model
     if model is None:
         raise ProblemError("rows are scored by the problem's model, and this problem has none: write model=Model(module) in it")
-    out = model.predict(x[: model.size], inputs.to(x.device))
+    try:
+        out = model.predict(x[: model.size], inputs.to(x.device))
+    except RookeryError:
+        raise
+    except Exception as error:  # a net of the user's own, and rows that do not fit it
+        raise ProblemError(f"the model cannot score rows of shape {tuple(inputs.shape[1:])}: {type(error).__name__}: {error}") from error
     out = out[:, None] if out.dim() == 1 else out
     if out.dim() == 2 and out.shape[1] == 1 and classes == 2:
         out = torch.cat([torch.zeros_like(out), out], 1)

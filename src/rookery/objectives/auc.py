@@ -23,7 +23,7 @@ from ..problems.model import Model
 from ..problems.pairwise import Pairwise
 from .ap import Scores
 from .declare import objective
-from .given import Given, constant, with_zeros
+from .given import Given, Start, constant
 from .pairs import agreed_share, check_margin, choose, hinge, importance, logits, positive, share_statistics, squashed, with_model
 
 FORMS = (Minimax, CompositionalMinimax, Pairwise, Minimization)
@@ -33,7 +33,13 @@ def _is_saddle(given: Given) -> bool:
     return choose(given.kind, FORMS, "auc") in (Minimax, CompositionalMinimax)
 
 
-@objective(metric="AUC", two_classes=True, x=with_zeros(lambda given: 2 * _is_saddle(given), "in the minimax forms, w₁ and w₂"),
+def _first_x(given: Given) -> Tensor:
+    """w₁ and w₂ are mean scores: from 0, far below the first squashed ones, single runs were seen to end with all scores at a bound."""
+    return torch.cat([given.vector, given.vector.new_full((2 * _is_saddle(given),), 0.5 if given.entries["squash"] else 0.0)])
+
+
+@objective(metric="AUC", two_classes=True,
+           x=Start("the model's parameters, then in the minimax forms w₁ and w₂, at ½ with squashed scores and else at 0", _first_x),
            y=constant(lambda given: 0.0, lambda given: int(_is_saddle(given)), "0, one number, in the minimax forms"))
 def auc(scores: Model | Scores, kind: type[Problem] = Minimax, margin: float = 1.0, rho: float = 0.1, hessian: bool = True,
         squash: bool = True, positives: float = 0.5, label: str = "labels",
@@ -91,7 +97,7 @@ def auc(scores: Model | Scores, kind: type[Problem] = Minimax, margin: float = 1
         size = scores.size if isinstance(scores, Model) else max(len(x) - 2, 0)
         if len(x) != size + 2:
             raise ProblemError(f"x holds the {size} parameters of the scores and then w₁ and w₂, so {size + 2} numbers; got {len(x)}: "
-                               "begin with torch.cat([model.vector(), torch.zeros(2)])")
+                               "begin with torch.cat([model.vector(), torch.full((2,), 0.5)])")
         first, last = torch.split(x, [size, 2])
         return first, last
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from torch import nn
 
 from ..algorithms.base import Algorithm
-from ..data.sampling import Sampler
+from ..data.sampling import Sampler, Stratified
 from ..errors import ConfigError, ProblemError
 from ..federation.epochs import Epochs
 from ..federation.program import PROGRAMS
@@ -196,6 +196,8 @@ def _sampling(said: Any, folder: Path | None) -> SamplingSection:
         raise ConfigError(f"{where} is one of {', '.join(SAMPLERS)}, or one's own as module:name; {nearest(name, list(SAMPLERS))}"
                           f"It was given {name!r}")
     sampler: Sampler = build_section(SAMPLERS[name], table, where)
+    if isinstance(sampler, Stratified) and not sampler.positives and sampler.share is None:
+        raise ConfigError(f"[{where}] needs positives, their number in a batch, or share, their share of it")
     return SamplingSection(name, table, sampler)
 
 

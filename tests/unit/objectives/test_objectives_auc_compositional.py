@@ -141,7 +141,7 @@ def test_the_algorithm_s_name_chooses_the_form(algorithm: str, entries: dict[str
     assert repr(problem.sampling) == "Stratified(label='labels', positives=0, share=0.5, importance=True)"
     x, y = section.start(given)
     assert len(x) == 8 + 2 * duals
-    assert torch.equal(x[8:], torch.zeros(2 * duals))
+    assert torch.equal(x[8:], torch.full((2 * duals,), 0.5))
     assert (y is None) == (duals == 0)
     assert y is None or torch.equal(y, torch.zeros(1))
     Federation(problem, given.data).prepare(x)
