@@ -36,6 +36,7 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
     """Train as a file describes; history, checkpoints and predictions go to the run's folder."""
     from ..studies.build import build
     from ..studies.description import read
+    from ..studies.scores import BESIDE
     from ..training import tracking
     from ..training.files import held
     from ..training.keeper import CHECKPOINT, refuse_taken
@@ -67,7 +68,7 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
     if result.history:
         last = result.history[-1]
         # how exact a metric from a histogram is stands in the history
-        names = [name.removeprefix("test ") for name in last if name.startswith("test ") and not name.endswith((" bound", " exact"))]
+        names = [name.removeprefix("test ") for name in last if name.startswith("test ") and not name.endswith(BESIDE)]
         table = Table("", *names, title=f"after {last['round']:.0f} rounds ({result.reason})")
         for which in ("validation", "test"):
             table.add_row(which, *(f"{last[f'{which} {name}']:.4f}" if f"{which} {name}" in last else "–" for name in names))

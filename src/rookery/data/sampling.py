@@ -18,6 +18,7 @@ from torch import Tensor
 from ..errors import DataError
 from ..federation import rng
 from .draws import Brief, Draw, Request, Rows, Sampler, Selection, everything
+from .positives import positive_counts
 from .store import Batch, Data
 
 __all__ = ["Draw", "Normal", "PerTask", "Replacement", "Request", "Sampler", "Selection", "Shuffled", "Stored", "Stratified"]
@@ -90,9 +91,7 @@ class Stratified(Brief, Rows):
 
     def _classes(self, draw: Draw) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """How many positives and how many other rows each client has."""
-        groups = draw.data.groups(self.label)
-        positive = np.asarray([int(groups.size[f : f + c][groups.value[f : f + c] > 0].sum())
-                               for f, c in zip(groups.first[draw.clients], groups.number[draw.clients], strict=True)])[:, None, None]
+        positive = positive_counts(draw.data, self.label, draw.clients)[:, None, None]
         return positive, draw.column(draw.data.sizes) - positive
 
     def _importance(self, draw: Draw, size: int) -> Tensor:

@@ -19,7 +19,7 @@ from ..training.files import LOCK, held, write_whole
 from ..training.result import Run
 from .build import build
 from .description import Description, describe, parse
-from .scores import OwnMetric, larger_is_better
+from .scores import BESIDE, OwnMetric, larger_is_better
 from .statistics import MeanStd, PairedTTest, best, groups, mean_std, paired_ttest
 from .trials import Result, Results, Trial, study, trials
 from .values import nearest
@@ -195,7 +195,7 @@ def _entries(done: Results, wanted: dict[tuple[Any, ...], Trial], tuned: bool, o
     entries = []
     for label, results in by_label.items():
         ends = dict(Counter(result["reason"] for result in results))
-        metrics = [name for name in results[0] if name.startswith("test ") and not name.endswith((" bound", " exact"))
+        metrics = [name for name in results[0] if name.startswith("test ") and not name.endswith(BESIDE)
                    and all(name in result for result in results)]
         columns = {name: [float(result[name]) for result in results] for name in metrics}
         against = {name: paired_ttest(values, [float(result[name]) for result in first]) for name, values in columns.items()

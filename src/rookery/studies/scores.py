@@ -19,6 +19,7 @@ from ..metrics.federated import margin_of
 from .modules import call
 
 PLAIN, RANKING = ("loss", "accuracy", "balanced accuracy", "worst class", "Brier", "ECE"), ("AUC", "AP", "partial AUC")
+BESIDE = (" bound", " exact")  # endings of what a history has beside a metric from a histogram, and that are no metrics themselves
 SMALLER = ("loss", "gap", "Brier", "ECE")  # metrics that are better when they are smaller
 
 
