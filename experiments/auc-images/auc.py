@@ -111,7 +111,8 @@ def method(trial: Trial, net: Model, rounds: int) -> tuple[Any, Any]:
         case "LocalSGDM, class weights":
             return balanced_cross_entropy(net), LocalSGDM(lr, p, BATCH)
         case "LocalSGDM, balanced batches":
-            return cross_entropy(net, sampling=Stratified("labels", share=0.5)), LocalSGDM(lr, p, BATCH)
+            # cross-entropy does not read the importance: with it a client of one class draws what it has
+            return cross_entropy(net, sampling=Stratified("labels", share=0.5, importance=True)), LocalSGDM(lr, p, BATCH)
         case "SCAFFOLD":
             return cross_entropy(net), SCAFFOLD(lr, p, BATCH)
         case "FedProx":

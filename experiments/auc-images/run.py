@@ -245,7 +245,6 @@ PARTS: dict[str, Callable[[Study], Part]] = {
     "periods": lambda s: published(s, s.images, () if s.small else (4, 16)),
     "imbalance": lambda s: imbalance(s, s.images, (NESTED[1], PLAIN[2]), (0.2,) if s.small else (0.05, 0.2)),
     "corrected": lambda s: corrected(s, s.images),
-    "ablation": lambda s: ablated(s, s.images, s.rare),
     "medical": lambda s: iter(()) if s.small else natural(s, "pneumoniamnist"),
     "cats": cats,
 }
