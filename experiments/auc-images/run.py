@@ -221,7 +221,7 @@ def tabular(s: Study) -> Part:
 
 
 def convolutions(s: Study) -> Part:
-    groups = ([*PLAIN, BEST[3]], NESTED, [BEST[2], ("LocalSGDAM", "")])
+    groups = ([*PLAIN, BEST[3]], NESTED, [BEST[2]])
     for number in range(len(groups)):
         for share in (0.1, s.rare):
             yield list(tuned(s, s.images, share, *groups[: number + 1]))[-1]
