@@ -1,4 +1,4 @@
-"""How a client draws: with replacement, by shuffled epochs, in order, class-stratified, per task, stored, Gaussian.
+"""How a client draws: with replacement, by shuffled epochs, in order, class-stratified, stored, Gaussian.
 
 A sampler turns a `Draw` (the hashed randomness of some clients and steps) and a `Request` (sizes, from the algorithm)
 into a selection, and a selection into a `Batch`. Leading axes are free: `(clients, steps, …)` while selecting,
@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import DataError
-from ..federation import rng
 from .draws import Brief, Draw, Request, Rows, Sampler, Selection, everything
 from .positives import positive_counts
 from .store import Batch, Data
 
-__all__ = ["Draw", "Normal", "PerTask", "Replacement", "Request", "Sampler", "Selection", "Shuffled", "Stored", "Stratified"]
+__all__ = ["Draw", "Normal", "Replacement", "Request", "Sampler", "Selection", "Shuffled", "Stored", "Stratified"]
 
 
 @dataclass(frozen=True)
@@ -112,43 +111,6 @@ class Stratified(Brief, Rows):
 
 
 @dataclass(frozen=True)
-class PerTask:
-    """Tasks (values of a field) as outer samples with `query` rows each; the inner samples are other rows of the same task."""
-
-    task: str
-    query: int
-
-    def select(self, draw: Draw, request: Request) -> Selection:
-        outer, inner = _both(self, request)
-        groups, data, need = draw.data.groups(self.task), draw.data, inner + self.query
-        for client in draw.clients:
-            mine = slice(groups.first[client], groups.first[client] + groups.number[client])
-            if groups.size[mine].min() < need:
-                small = groups.value[mine][groups.size[mine].argmin()]
-                raise DataError(f"task {small} of client {data.names[client]!r} has {groups.size[mine].min()} rows; "
-                                f"{inner} inner and {self.query} query rows need {need}")
-        group = draw.column(groups.first) + draw.below(outer, draw.column(groups.number))
-        size = groups.size[group]
-        widest = int(size.max())
-        bits = rng.splitmix64(rng.combine(draw.keys[:, None, None], draw.steps[None, :, None], 1, np.arange(outer))[..., None]
-                              + rng.counting(widest))
-        bits[np.arange(widest) >= size[..., None]] = np.iinfo(np.uint64).max
-        chosen = np.argsort(bits, axis=-1, kind="stable")[..., :need]
-        rows = groups.order[groups.start[group][..., None] + chosen]
-        index = rows - data.offsets[draw.clients][:, None, None, None]
-        cut = {"inner": slice(0, inner), "": slice(inner, need)}
-        return {f"{part}{kind}": torch.from_numpy(np.ascontiguousarray(what[..., where]))
-                for part, where in cut.items() for kind, what in (("rows", rows), ("index", index))}
-
-    def fetch(self, data: Data, selection: Selection) -> Batch:
-        inner = Batch(data.take(selection["innerrows"]), selection["innerindex"])
-        return Batch(data.take(selection["rows"]), selection["index"], inner)
-
-    def whole(self, fields: dict[str, Tensor]) -> Batch:
-        raise DataError("PerTask needs both sizes, outer and inner: there is no full batch of tasks")
-
-
-@dataclass(frozen=True)
 class Stored:
     """Conditional samples stored with their row: field `inner` has shape (rows, M, …) and holds M samples given that row.
 
@@ -213,9 +175,3 @@ class Normal:
 
     def whole(self, fields: dict[str, Tensor]) -> Batch:
         raise DataError("a Gaussian source has no end: give the number of outer (and inner) samples to draw")
-
-
-def _both(sampler: object, request: Request) -> tuple[int, int]:
-    if request.outer is None or request.inner is None:
-        raise DataError(f"{type(sampler).__name__} needs both sizes, outer and inner; got {request}")
-    return request.outer, request.inner

@@ -74,6 +74,9 @@ class ClientContext:
         first = next(iter((batch.inner or batch).fields.values()))
         number = first.shape[0] * (first.shape[1] if batch.inner is not None else 1)
         rows = next(iter(batch.fields.values())).shape[0] if batch.fields else number
+        if getattr(self.problem.sampling, "many", False):  # an outer sample is a task, with rows of its own
+            rows *= next(iter(batch.fields.values())).shape[1]
+            number += rows
         rows = min(rows, getattr(batch, "_fewest", rows))  # of rows that one loss is a mean of
         if rows < self._setting.min_batch:
             raise DataError(f"this federation draws no batch of fewer than min_batch={self._setting.min_batch} samples, because what is "

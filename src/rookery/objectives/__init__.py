@@ -10,6 +10,7 @@ from .fastdro import fast_dro
 from .given import MODEL, Column, Entry, Given, Start, constant, with_zeros
 from .groups import balanced_cross_entropy, group_dro
 from .invariant import invariant_logistic
+from .maml import adapt, maml, tasks
 from .minimax import robust_regression
 from .partialauc import partial_auc
 from .ratio import ratio_loss
@@ -20,9 +21,9 @@ from .supervised import cross_entropy, cross_entropy_losses
 from .trainval import VALIDATION
 
 __all__ = [
-    "MODEL", "VALIDATION", "ClampWarning", "Column", "Entry", "Given", "Objective", "RowCounts", "Start", "ap_surrogate", "auc",
+    "MODEL", "VALIDATION", "ClampWarning", "Column", "Entry", "Given", "Objective", "RowCounts", "Start", "adapt", "ap_surrogate", "auc",
     "balanced_cross_entropy", "binary_scores", "chi2_dro", "constant", "constrained_dro", "cross_entropy", "cross_entropy_losses", "cvar",
     "data_reweighting", "declared", "dro_report", "fair", "fairness_gap", "fast_dro", "group_dro", "group_rates", "group_weights",
-    "hyper_parameters", "hyper_representation", "invariant_logistic", "kl_dro", "loss_tuning", "mean_variance", "objective", "objectives",
-    "partial_auc", "ratio_loss", "robust_regression", "with_weight_decay", "with_zeros",
+    "hyper_parameters", "hyper_representation", "invariant_logistic", "kl_dro", "loss_tuning", "maml", "mean_variance", "objective",
+    "objectives", "partial_auc", "ratio_loss", "robust_regression", "tasks", "with_weight_decay", "with_zeros",
 ]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -156,6 +157,22 @@ def grad(fn: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     tensor([ 3., 12.])
     """
     return vjp(fn, x, None)
+
+
+def for_each(fn: Callable[..., Tensor], *stacked: Any) -> Tensor:
+    """fn of every slice along the first axis, stacked: one after the other, or where derivatives are functional as one graph.
+
+    stacked: tensors, or dicts of tensors, with one first axis
+
+    >>> for_each(lambda a, b: a * b["of"], torch.tensor([1.0, 2.0]), {"of": torch.tensor([3.0, 4.0])})
+    tensor([3., 8.])
+    """
+    if _functional.get():
+        found: Tensor = torch.func.vmap(fn, randomness="different")(*stacked)
+        return found
+    number = len(next(iter(stacked[0].values())) if isinstance(stacked[0], dict) else stacked[0])
+    parts = [[{name: column[i] for name, column in s.items()} if isinstance(s, dict) else s[i] for s in stacked] for i in range(number)]
+    return torch.stack([fn(*part) for part in parts])
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
-from ..data import PerTask, Positives, Replacement, Shuffled, Stored, Stratified
+from ..data import Episodes, PerTask, Positives, Replacement, Shuffled, Stored, Stratified
 from ..data.sampling import Sampler
 from ..data.store import Data
 from ..errors import ConfigError, RookeryError
@@ -25,7 +25,8 @@ from ..problems.reductions import as_bilevel, conditional_as_compositional
 from . import modules
 from .values import plain
 
-SAMPLERS: dict[str, type[Sampler]] = {cls.__name__: cls for cls in (PerTask, Positives, Replacement, Shuffled, Stored, Stratified)}
+SAMPLERS: dict[str, type[Sampler]] = {
+    cls.__name__: cls for cls in (Episodes, PerTask, Positives, Replacement, Shuffled, Stored, Stratified)}
 
 
 @dataclass(frozen=True)
