@@ -59,7 +59,8 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
             with _bar("round", "{task.fields[score]}") as told:
                 metric = config.objective.declared.metric
                 result = job.run(folder, label or folder.name, resume, minutes, callbacks=[lambda row: told(
-                    int(row["round"]), config.run.rounds, f"{metric} {row.get(f'test {metric}', nan):.3f}"), *trackers])
+                    int(row["round"]), config.run.rounds, f"{metric} {row.get(f'test {metric}', row.get(f'validation {metric}', nan)):.3f}"),
+                    *trackers])
     except KeyboardInterrupt:
         saved = (folder / CHECKPOINT).exists()
         complain(f"interrupted; --resume goes on from the last checkpoint in {folder}" if saved else
@@ -67,11 +68,13 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
         raise typer.Exit(INTERRUPTED) from None
     if result.history:
         last = result.history[-1]
-        # how exact a metric from a histogram is stands in the history
-        names = [name.removeprefix("test ") for name in last if name.startswith("test ") and not name.endswith(BESIDE)]
+        # how exact a metric from a histogram is stands in the history; the models that sites adapted have lines of their own
+        names = [name.removeprefix("test ") for name in last if name.startswith("test ") and not name.endswith(BESIDE)
+                 and not name.startswith("test adapted ")]
         table = Table("", *names, title=f"after {last['round']:.0f} rounds ({result.reason})")
-        for which in ("validation", "test"):
-            table.add_row(which, *(f"{last[f'{which} {name}']:.4f}" if f"{which} {name}" in last else "–" for name in names))
+        for which in ("validation", "validation adapted", "test", "test adapted"):
+            if any(f"{which} {name}" in last for name in names):
+                table.add_row(which, *(f"{last[f'{which} {name}']:.4f}" if f"{which} {name}" in last else "–" for name in names))
         console.print(table)
     account = job.fed.ledger["train"]
     megabytes = (account.bytes_up + account.bytes_down) / 1e6

@@ -104,6 +104,20 @@ class Ledger:
         if calls:
             account.calls.update(calls)
 
+    def absorb(self, other: Ledger) -> None:
+        """Book what another ledger holds, phase by phase, and empty that one.
+
+        >>> ledger, other = Ledger(), Ledger()
+        >>> other.book(exchanges=2)
+        >>> ledger.absorb(other)
+        >>> ledger["train"].exchanges, other["train"].exchanges
+        (2, 0)
+        """
+        for phase, account in other.accounts.items():
+            with self.phase(phase):
+                self.book(account.calls, **{name: value for name, value in vars(account).items() if name != "calls"})
+            other.accounts[phase] = Account()
+
     def to_json(self) -> dict[str, Any]:
         return {phase: {**vars(account), "calls": dict(account.calls)} for phase, account in self.accounts.items()}
 

@@ -20,6 +20,7 @@ from ..data.batch import Batch
 from ..errors import ProblemError, RookeryError
 from ..federation.federation import Federation
 from ..federation.oracles import Client
+from ..federation.placed import Placed
 from ..federation.program import Program, RowSum
 from ..objectives.declare import find_objective
 from ..problems.base import Problem
@@ -129,9 +130,11 @@ class Scores:
     bounds: dict[str, float] = field(default_factory=dict)
 
 
-def evaluate(fed: Federation[Problem], x: Tensor, split: str = "validation", classes: int = 2, *, max_fpr: float | None = None,
+def evaluate(fed: Federation[Problem], x: Tensor | Placed, split: str = "validation", classes: int = 2, *, max_fpr: float | None = None,
              objective: str = "", entries: tuple[tuple[str, Any], ...] = (), tolerance: float = TOLERANCE) -> Scores:
     """Scores of all clients' rows of a split at the parameters x, from sums: one exchange, or two where a histogram is too coarse.
+
+    x is one vector for all clients, or a value at the clients: every client's own parameters, by which its rows are scored.
 
     Loss, accuracy, balanced accuracy, worst class, Brier score and calibration error are what they would be on the pooled rows. AUC and
     AP of two classes, and with `max_fpr` the partial AUC, are those of binned scores, within `bounds` of those of the pooled rows. What
@@ -141,7 +144,7 @@ def evaluate(fed: Federation[Problem], x: Tensor, split: str = "validation", cla
     program = RowScores(split, classes, objective, entries)
     rows = fed.data.split(split)
     with fed.phase("evaluation"), _keeping(classes == 2 and rows is not None and rows.in_memory):
-        X = fed.broadcast(x)
+        X = x if isinstance(x, Placed) else fed.broadcast(x)
         total = fed.sum(fed.map(program.total, X)).cpu()
         own = 48 + 2 * classes
         found, bounds = from_sums(total[:own], classes), dict[str, float]()
@@ -212,16 +215,18 @@ class ClientScores(Program):
         return found
 
 
-def by_client(fed: Federation[Problem], x: Tensor, split: str = "validation", classes: int = 2,
+def by_client(fed: Federation[Problem], x: Tensor | Placed, split: str = "validation", classes: int = 2,
               scores: ClientScores | None = None) -> list[dict[str, Any]]:
     """Every client's own scores of its rows of a split, in the order of the clients, with intervals; an undefined score is absent.
+
+    x is one vector for all clients, or a value at the clients, every client's own parameters.
 
     Each client computes them from its own rows and sends the numbers, which `collect` shows to the server: refused where only sums may
     leave the clients. A mean of clients' AUCs is not the AUC of all rows, which `evaluate` gives.
     """
     program = ClientScores(split, classes) if scores is None else scores
     with fed.phase("evaluation"):
-        values, defined = fed.collect(*fed.map(program.scores, fed.broadcast(x)))
+        values, defined = fed.collect(*fed.map(program.scores, x if isinstance(x, Placed) else fed.broadcast(x)))
     counts = ("rows", "positives", "scored rows")
     return [{"client": name, **{metric: int(v) if metric in counts else v
                                 for metric, v, there in zip(program.names, row.tolist(), is_there.tolist(), strict=True) if there}}

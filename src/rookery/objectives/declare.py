@@ -63,6 +63,7 @@ class Objective:
     report: Callable[..., dict[str, float]] | None = None
     through: Callable[..., Problem] | None = None
     net: Callable[[tuple[int, ...]], nn.Module] | None = None
+    adapts: str | None = None
 
     @property
     def name(self) -> str:
@@ -165,7 +166,8 @@ F = TypeVar("F", bound=Callable[..., Problem])
 def objective(*, metric: str = "loss", x: Start = MODEL, y: Start | None = None, trained: Literal["x", "y", "x and y"] = "x",
               columns: Sequence[Column] = (), two_classes: bool = False, metrics: Sequence[str] = (), scores: RowScores | None = None,
               counts: RowCounts | None = None, report: Callable[..., dict[str, float]] | None = None,
-              through: Callable[..., Problem] | None = None, net: Callable[[tuple[int, ...]], nn.Module] | None = None) -> Callable[[F], F]:
+              through: Callable[..., Problem] | None = None, net: Callable[[tuple[int, ...]], nn.Module] | None = None,
+              adapts: str | None = None) -> Callable[[F], F]:
     """Declare a function that returns a problem as an objective; the function stays as it is.
 
     metric:      the score of validation and test rows that it is for
@@ -178,10 +180,11 @@ def objective(*, metric: str = "loss", x: Start = MODEL, y: Start | None = None,
     report:      numbers of the whole federation for every evaluation, from (fed, x, y)
     through:     another objective, whose problem is this one's parameter `problem`; its entries come along
     net:         the net that it needs instead of the description's, from the shape of a row
+    adapts:      for a start that clients adapt to their own rows: the entry that holds the size of their steps
     """
     def keep(function: F) -> F:
         _DECLARED[function] = Objective(function, metric, x, y, trained, columns, two_classes, metrics, scores, counts, report, through,
-                                          net)
+                                        net, adapts)
         return function
 
     return keep

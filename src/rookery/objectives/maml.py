@@ -54,7 +54,7 @@ def tasks(b: Batch) -> list[tuple[Batch, Batch]]:
             for i in range(number)]
 
 
-@objective(metric="accuracy")
+@objective(metric="adapted accuracy", adapts="inner_lr")
 def maml(model: Model, inner_lr: float = 0.1, steps: int = 1, second_order: bool = True, query: int = 10, losses: Loss | None = None,
          **options: Any) -> Conditional:
     """The loss of a task's query rows after a few steps on its support rows: mean_k E_{task, query} L(x − inner_lr·∇L(x; support); query).
@@ -86,6 +86,7 @@ def maml(model: Model, inner_lr: float = 0.1, steps: int = 1, second_order: bool
     if query < 1:
         raise ProblemError(f"query is the number of rows of a task that it is judged by, at least 1; got {query}")
     each = losses or cross_entropy_losses(model)
+    own: dict[str, Any] = {"model": model, "sampling": PerTask(query=query)}
 
     def loss(x: Tensor, b: Batch) -> Tensor:
         return each(x, b).mean()
@@ -99,4 +100,4 @@ def maml(model: Model, inner_lr: float = 0.1, steps: int = 1, second_order: bool
     def f(u: Tensor, xi: Batch) -> Tensor:
         return for_each(lambda own, query: loss(own, Batch(query)), u, xi.fields)
 
-    return Conditional(f, g, **({"model": model, "sampling": PerTask(query=query)} | options))
+    return Conditional(f, g, **(own | options))

@@ -17,13 +17,16 @@ from ..data.split import hold_out
 from ..errors import ConfigError
 from ..federation.engine import choose
 from ..federation.federation import Federation
-from ..objectives import balanced_cross_entropy
+from ..metrics.personal import Adaptation
+from ..objectives import balanced_cross_entropy, cross_entropy
 from ..objectives.declare import with_site
+from ..objectives.given import Given
 from ..problems.base import Problem
 from ..problems.model import Model
 from .choices import ModelSection
 from .description import Description
 from .job import Job
+from .personal import Personal
 
 P = TypeVar("P", bound=Problem)
 
@@ -49,7 +52,15 @@ def build(config: Description, folder: Path | None = None) -> Job:
     # another seed than that of the run, which would draw the same rows and cohorts once more
     warm_up = None if config.warm_up.rounds == 0 else _federation(config, balanced_cross_entropy(given.model), data, "samples",
                                                                   seed + 2**32, folder)
-    return Job(config, fed, warm_up, given, test)
+    return Job(config, fed, warm_up, given, test, _personal(config, given, data, seed, folder))
+
+
+def _personal(config: Description, given: Given, data: Data, seed: int, folder: Path | None) -> Personal | None:
+    how, section = config.adaptation, config.personal
+    if how is None:
+        return None
+    return Personal(_federation(config, cross_entropy(given.model), data, "samples", seed, folder), how,
+                    Adaptation(section.alone_lr, section.alone_steps, section.alone_batch), given.vector)
 
 
 def _at_sites(config: Description, train: Table, site: NDArray[np.str_], test: Table, seed: int) -> Data:

@@ -16,11 +16,13 @@ from ..data.sampling import Sampler, Stratified
 from ..errors import ConfigError, ProblemError
 from ..federation.epochs import Epochs
 from ..federation.program import PROGRAMS
+from ..metrics.personal import Adaptation
 from ..objectives.declare import declared, objectives, written
 from ..objectives.given import Entry
 from ..problems.base import Problem
 from . import modules
 from .choices import SAMPLERS, ModelSection, ObjectiveSection, OwnModelSection, SamplingSection
+from .personal import PersonalSection
 from .scores import OwnMetric
 from .sections import DataSection, FederationSection, RunSection, SitesSection, WarmUpSection
 from .values import build_section, check_entries, nearest, plain, typed
@@ -37,8 +39,15 @@ class Description:
     objective: ObjectiveSection = field(default_factory=ObjectiveSection)
     federation: FederationSection = field(default_factory=FederationSection)
     warm_up: WarmUpSection = field(default_factory=WarmUpSection)
+    personal: PersonalSection = field(default_factory=PersonalSection)
     run: RunSection = field(default_factory=RunSection)
     metrics: tuple[OwnMetric, ...] = ()  # what run.metrics names
+
+    @property
+    def adaptation(self) -> Adaptation | None:
+        """How sites adapt the model to their own rows, where they do."""
+        own = self.objective.declared.adapts
+        return self.personal.adaptation(None if own is None else self.objective.entries[own])
 
     @property
     def own_files(self) -> list[Path]:
@@ -49,7 +58,8 @@ class Description:
         return sorted({path for name in names if modules.is_own(name) for path in modules.files(name)})
 
 
-_SECTIONS = {"data": DataSection, "sites": SitesSection, "federation": FederationSection, "warm_up": WarmUpSection, "run": RunSection}
+_SECTIONS = {"data": DataSection, "sites": SitesSection, "federation": FederationSection, "warm_up": WarmUpSection,
+             "personal": PersonalSection, "run": RunSection}
 _CHOICES = ("algorithm", "objective", "model")
 
 

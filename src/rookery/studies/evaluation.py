@@ -13,6 +13,7 @@ from torch import Tensor
 from ..errors import Diverged
 from ..federation.federation import Federation
 from ..federation.oracles import Client
+from ..federation.placed import Placed
 from ..federation.program import Program
 from ..metrics.federated import ClientScores, by_client, evaluate, outputs_of
 from ..objectives.declare import find_objective
@@ -102,7 +103,7 @@ class Evaluation:
     def _scored(self, objective: str) -> tuple[str, tuple[tuple[str, Any], ...], tuple[str, ...]]:
         return objective, self.entries if objective else (), tuple(metric.written for metric in self.own)
 
-    def at_clients(self, fed: Federation[Problem], vector: Tensor, split: str) -> Metrics:
+    def at_clients(self, fed: Federation[Problem], vector: Tensor | Placed, split: str) -> Metrics:
         """Scores of the clients' rows of a split, from sums; one that is no sum is the mean of the clients' values, by their rows."""
         scores = evaluate(fed, vector, split, self.classes, max_fpr=self.max_fpr, objective=self._counts, entries=self._entries)
         found = dict(scores.values)
@@ -112,7 +113,7 @@ class Evaluation:
         program = OwnScores(split, self.classes, *self._scored("" if self._counts else self._scores))
         if program.names:
             with fed.phase("evaluation"):
-                sums = fed.sum(fed.map(program.sums, fed.broadcast(vector)))
+                sums = fed.sum(fed.map(program.sums, vector if isinstance(vector, Placed) else fed.broadcast(vector)))
             found |= {name: float(total / rows) for name, (total, rows) in zip(program.names, sums, strict=True) if float(rows) > 0}
         return found | {f"{name} bound": bound for name, bound in scores.bounds.items()}
 
@@ -140,10 +141,13 @@ class Evaluation:
         """Every site's rows, and its own scores on those of a split; where only sums leave the sites, their names and rows alone."""
         if fed.only_sums:
             return [{"site": name, "rows": int(size)} for name, size in zip(fed.data.names, fed.data.sizes, strict=True)]
-        program = SiteScores(split, self.classes, *self._scored(self._scores))
-        table = []
-        for row in by_client(fed, vector, split, self.classes, program):
-            facts = {"site": row.pop("client"), "rows": row.pop("rows"), "positives": row.pop("positives", None),
-                     f"{split} rows": row.pop("scored rows")}
-            table.append(facts | row)
-        return table
+        return [{"site": row.pop("client"), "rows": row.pop("rows"), "positives": row.pop("positives", None),
+                 f"{split} rows": row.pop("scored rows"), **row} for row in self._by_client(fed, vector, split)]
+
+    def site_scores(self, fed: Federation[Problem], vector: Tensor | Placed, split: str) -> list[dict[str, float]]:
+        """Every site's own scores on its rows of a split, by one model or by the site's own."""
+        facts = ("client", "rows", "positives", "scored rows")
+        return [{name: value for name, value in row.items() if name not in facts} for row in self._by_client(fed, vector, split)]
+
+    def _by_client(self, fed: Federation[Problem], vector: Tensor | Placed, split: str) -> list[dict[str, Any]]:
+        return by_client(fed, vector, split, self.classes, SiteScores(split, self.classes, *self._scored(self._scores)))

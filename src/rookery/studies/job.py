@@ -39,6 +39,7 @@ from .description import Description, describe
 from .evaluation import Evaluation
 from .forecast import Forecast, forecast
 from .modules import call
+from .personal import Personal
 from .scores import PLAIN, RANKING, row_scores
 from .trials import invocation, machine
 
@@ -64,6 +65,7 @@ class Job:
     warm_up: Federation[Minimization] | None  # the same sites with the problem of the warm-up, where there is one
     given: Given
     test: Table  # at the server, or in a simulation what the sites have of them
+    personal: Personal | None = None  # where sites adapt the model to their own rows
 
     @property
     def model(self) -> Model:
@@ -134,8 +136,8 @@ class Job:
     def metrics(self) -> list[str]:
         """What an evaluation tells of validation and of test rows; AUC and AP only where it has rows of both classes."""
         ranking = RANKING[: 2 if self.description.run.max_fpr is None else 3] if len(self.test.classes) == 2 else ()
-        own = [metric.name for metric in self.description.metrics]
-        return [*PLAIN, *ranking, *self.description.objective.declared.metrics, *own]
+        own = [*PLAIN, *ranking, *self.description.objective.declared.metrics, *(metric.name for metric in self.description.metrics)]
+        return own if self.personal is None else [*own, *(f"adapted {name}" for name in own)]
 
     @cached_property
     def evaluation(self) -> Evaluation:
@@ -173,6 +175,9 @@ class Job:
         for split in fed.data.splits:
             found |= {f"{split} {name}": value for name, value in self.evaluation.at_clients(fed, vector, split).items()}
             found |= {f"{split} {name} exact": value for name, value in self._exact(vector, fed.data.split(split)).items()}
+            if self.personal is not None:
+                own = self.personal.scores(self.evaluation, vector, split, fed.ledger)
+                found |= {f"{split} {name}": value for name, value in own.items()}
         if "test" not in fed.data.splits:
             fields = self.test.fields
             found |= {f"test {name}": value
@@ -277,8 +282,13 @@ class Job:
         return str(vars(cls).get("title") or cls.__name__)  # a class that derives from FedAvg is not FedAvg
 
     def sites(self, vector: Tensor) -> list[dict[str, Any]]:
-        """Every site's rows, and its scores on those it held out; a site that held out none has no scores."""
-        return self.evaluation.by_site(self.fed, vector, "test" if "test" in self.fed.data.splits else "validation")
+        """Every site's rows, and its scores on those it held out, if any; where sites adapt the model, of their own models too."""
+        split = "test" if "test" in self.fed.data.splits else "validation"
+        table = self.evaluation.by_site(self.fed, vector, split)
+        if self.personal is not None:
+            own = self.personal.by_site(self.evaluation, vector, split, self.fed.ledger)
+            table = [row | more for row, more in zip(table, own, strict=True)]
+        return table
 
 
 def _description(path: Path) -> Any:

@@ -81,8 +81,8 @@ class OwnMetric:
 def larger_is_better(metric: str, own: Sequence[OwnMetric] = ()) -> bool | None:
     """Whether a larger value is better; None where a metric of one's own does not say.
 
-    >>> larger_is_better("test AP"), larger_is_better("validation loss")
-    (True, False)
+    >>> larger_is_better("test AP"), larger_is_better("validation loss"), larger_is_better("validation adapted loss")
+    (True, False, False)
     """
-    name = metric.partition(" ")[2]
+    name = metric.partition(" ")[2].removeprefix("adapted ")
     return next((m.larger_is_better for m in own if m.name == name), name not in SMALLER)
