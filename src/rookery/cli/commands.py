@@ -58,9 +58,12 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
                 console.print(_coming(coming), markup=False)
             with _bar("round", "{task.fields[score]}") as told:
                 metric = config.objective.declared.metric
-                result = job.run(folder, label or folder.name, resume, minutes, callbacks=[lambda row: told(
-                    int(row["round"]), config.run.rounds, f"{metric} {row.get(f'test {metric}', row.get(f'validation {metric}', nan)):.3f}"),
-                    *trackers])
+
+                def tell(row: dict[str, float]) -> None:
+                    score = row.get(f"test {metric}", row.get(f"validation {metric}", nan))
+                    told(int(row["round"]), config.run.rounds, f"{metric} {score:.3f}")
+
+                result = job.run(folder, label or folder.name, resume, minutes, callbacks=[tell, *trackers])
     except KeyboardInterrupt:
         saved = (folder / CHECKPOINT).exists()
         complain(f"interrupted; --resume goes on from the last checkpoint in {folder}" if saved else

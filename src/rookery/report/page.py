@@ -12,6 +12,7 @@ from .blocks import Cell, Rows, amount, cost, marked, metric, name, number, pane
 from .chart import Line, chart
 from .details import network, repeat, tuning
 from .numbers import Method, Stat, curve, direction, methods, metrics, ranking, stat
+from .personal import personal
 from .record import COUNTS, Record, ReportError
 from .style import STYLE
 
@@ -19,6 +20,7 @@ AXES = {"round": "rounds", "bytes": "MB", "samples": "samples", "seconds": "seco
 SITE = ("site", "rows", "positives", "validation rows", "test rows")  # what is known of a site before any training
 BESIDE = (" bound", " exact")  # of a metric from a histogram: how far the exact one may be away, and that one itself
 ENDS = (" low", " high")  # of an interval
+OWN = ("adapted ", "alone ")  # a site's scores by its own models, which have a section of their own
 # what the page may load: its own styles. A text that slipped through the escapes could still not run or fetch anything
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -28,7 +30,7 @@ def write(records: Sequence[Record], path: Path | str, title: str = "Report of r
     if not records:
         raise ReportError("a report needs one run or more; none came: name the folders of runs")
     found = methods(records)
-    parts = (_summary, _curves, _rankings, _sites, network, tuning, repeat)
+    parts = (_summary, _curves, _rankings, _sites, personal, network, tuning, repeat)
     body = "".join(f"<section>{content}</section>" for part in parts if (content := part(found)))
     page = (f'<!doctype html><html lang="en-GB"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">'
             f'<meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">'
@@ -153,7 +155,7 @@ def _sites(found: Sequence[Method]) -> str:
     reports = {method.label: [row for record in method.records for row in record.about.get("sites", ())] for method in known}
     rows = [row for report in reports.values() for row in report]
     sites = metrics([[row["site"] for row in rows]])
-    names = [title for title in metrics(rows, SITE) if not title.endswith(ENDS)]
+    names = [title for title in metrics(rows, SITE) if not title.endswith(ENDS) and not title.startswith(OWN)]
     facts = {site: [f"{span} {fact}" for fact in SITE[1:] if (span := _range([row.get(fact) for row in rows if row["site"] == site]))]
              for site in sites}
     tables = []

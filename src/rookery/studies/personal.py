@@ -68,8 +68,8 @@ class Personal:
         try:
             found = evaluation.at_clients(self.fed, self._of(self.how, vector), split)
         except (Diverged, NonFinite) as error:
-            raise Diverged(f"sites that adapt the model by {self.how.steps} steps of {self.how.lr:g} come to models that are not finite: lower "
-                           f"personal.lr, or the objective's own step size ({error})") from None
+            raise Diverged(f"sites that adapt the model by {self.how.steps} steps of {self.how.lr:g} come to models that are not finite: "
+                           f"lower personal.lr, or the objective's own step size ({error})") from None
         ledger.absorb(self.fed.ledger)
         return {f"adapted {name}": value for name, value in found.items()}
 
