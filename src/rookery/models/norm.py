@@ -121,7 +121,7 @@ def sum_moments(fed: Federation[Problem], model: Model, x: Tensor, batch: int | 
     One exchange of 2·channels + 1 numbers a layer and client, booked under `phase`; every row counts once, whatever the
     clients' weights. The clients run their rows through the net in training mode, in pieces of nearly `batch` rows: give the
     batch size of training (None: all rows), since what a layer sees depends on the batch statistics of those before it.
-    Every engine runs it; `vectorised` (and so `auto`) traces one graph for each size of client.
+    Every engine runs it, client by client; a client with fewer rows than `min_batch` shows none.
 
     inputs: the field of the data that the module takes
     """
@@ -154,12 +154,14 @@ class Moments(Program):
         model = c.problem.model
         if model is None:
             raise ProblemError("the clients find the net in their problem, and this one has none; write model=Model(module) in the problem")
-        b = c.draw()
+        b = c.rows()
         if self.inputs not in b.fields:
             raise ProblemError(f"the clients' rows have the fields {sorted(b.fields)}; {self.inputs!r} is not one of them: "
                                "write sum_moments(..., inputs=...) with the one that the module takes")
         rows = b.fields[self.inputs]
         n = len(rows)
+        if n == 0:
+            return x.new_zeros(sum(2 * layer.channels + 1 for layer in _layers(model.net)), dtype=torch.float64)
         if n == 1:
             rows = torch.cat([rows, rows])  # one row has no batch statistics; twice the same row has those of draws with replacement
         pieces = 1 if self.batch is None else max(1, min(round(n / self.batch), n // 2))
@@ -173,7 +175,7 @@ class Moments(Program):
 
         for layer in layers:
             layer.register_forward_pre_hook(see)
-        with seeded(b.key, x.device):
+        with seeded(0, x.device):  # dropout has some masks, and the same ones on every engine
             for first in range(pieces):
                 # every pieces-th row, so that rows sorted by label do not make batches of one label
                 functional_call(net, model.parameters(x), (rows[first::pieces],))
@@ -186,6 +188,11 @@ def _moments(value: Tensor) -> Tensor:
     across = [d for d in range(value.dim()) if d != 1]
     count = value.new_full((1,), value.numel() // value.shape[1])
     return torch.cat([count, value.sum(across), (value * value).sum(across)])
+
+
+def has_federated_norm(module: nn.Module) -> bool:
+    """Whether its scores need `sum_moments` first."""
+    return any(isinstance(layer, FederatedNorm) for layer in module.modules())
 
 
 def _layers(module: nn.Module) -> list[FederatedNorm]:

@@ -18,6 +18,7 @@ from ..errors import ConfigError
 from ..federation.engine import choose
 from ..federation.federation import Federation
 from ..metrics.personal import Adaptation
+from ..models.norm import has_federated_norm
 from ..objectives import balanced_cross_entropy, cross_entropy
 from ..objectives.declare import with_site
 from ..objectives.given import Given
@@ -59,6 +60,9 @@ def _personal(config: Description, given: Given, data: Data, seed: int, folder: 
     how, section = config.adaptation, config.personal
     if how is None:
         return None
+    if has_federated_norm(given.model.net):
+        raise ConfigError("[personal] adapts the net at each site, and batch norms would keep the statistics of the common one: take a net "
+                          "without them (mlp, small_cnn, lenet), or write steps = 0 in [personal]")
     return Personal(_federation(config, cross_entropy(given.model), data, "samples", seed, folder), how,
                     Adaptation(section.alone_lr, section.alone_steps, section.alone_batch), given.vector)
 

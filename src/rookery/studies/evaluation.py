@@ -10,14 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..algorithms.base import Algorithm
 from ..errors import Diverged
 from ..federation.federation import Federation
 from ..federation.oracles import Client
 from ..federation.placed import Placed
 from ..federation.program import Program
 from ..metrics.federated import ClientScores, by_client, evaluate, outputs_of
+from ..models.norm import has_federated_norm, sum_moments
 from ..objectives.declare import find_objective
 from ..problems.base import Problem
+from ..problems.model import Model
 from ..training.result import Metrics
 from . import modules
 from .choices import ObjectiveSection
@@ -79,6 +82,13 @@ class SiteScores(ClientScores):
 
     def of_rows(self, outputs: Tensor, fields: Mapping[str, Tensor]) -> dict[str, float]:
         return super().of_rows(outputs, fields) | self._more.of_rows(outputs, fields)
+
+
+def settle(fed: Federation[Any], model: Model, vector: Tensor, algorithm: Algorithm[Any]) -> None:
+    """Where the net has batch norms: give them their statistics at these parameters, summed over the sites, before anything is scored."""
+    if has_federated_norm(model.net):
+        batch = getattr(algorithm, "batch", None) or getattr(algorithm, "outer", None)
+        sum_moments(fed, model, vector, batch if batch is None or batch > 1 else None, phase="evaluation")
 
 
 class Evaluation:

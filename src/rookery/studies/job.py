@@ -36,7 +36,7 @@ from ..training.loop import run_stages
 from ..training.result import COUNTS, Callback, Metrics, Run
 from ..training.stage import Stage
 from .description import Description, describe
-from .evaluation import Evaluation
+from .evaluation import Evaluation, settle
 from .forecast import Forecast, forecast
 from .modules import call
 from .personal import Personal
@@ -56,9 +56,7 @@ class _InnerValue(Program):
 
 @dataclass(frozen=True)
 class Job:
-    """A run to be made: the federation, whose sites have validation rows and perhaps test rows, what the objective is given, and the
-    server's test rows.
-    """
+    """A run to be made: the federation, whose sites have validation rows and perhaps test rows, what the objective is given, test rows."""
 
     description: Description
     fed: Federation[Problem]
@@ -171,6 +169,7 @@ class Job:
     def _both(self, vector: Tensor, fed: Federation[Any] | None) -> Metrics:
         """Scores of the sites' rows, merged from what each of them sends, and of the server's own."""
         assert fed is not None
+        settle(fed, self.model, vector, self.description.algorithm)
         found: Metrics = {}
         for split in fed.data.splits:
             found |= {f"{split} {name}": value for name, value in self.evaluation.at_clients(fed, vector, split).items()}
@@ -242,6 +241,7 @@ class Job:
     def _tell(self, folder: Path, label: str, result: Run, about: dict[str, Any]) -> None:
         """Predictions of the test rows, and what there is to know about the run."""
         vector = self._vector(result)
+        settle(self.fed, self.model, vector, self.description.algorithm)
         if "test" not in self.fed.data.splits:
             logits, saved = self.predict(vector, self.test.fields["inputs"]).double(), io.BytesIO()
             scores = margin_of(logits) if logits.shape[1] == 2 else logits

@@ -112,3 +112,22 @@ def test_undefined_stays_undefined() -> None:
     outputs = torch.tensor([[2.0, 0.0], [1.0, 0.0]])
     assert row_scores(outputs, torch.tensor([0, 0])).keys() == {"loss", "accuracy", "Brier", "ECE"}
     assert row_scores(outputs, torch.tensor([0, 1]))["worst class"] == 0.0
+
+
+def test_nets_with_batch_norm_are_scored_with_the_sites_statistics() -> None:
+    changes = {"data": {"name": "digits"}, "model": {"name": "resnet20"}, "algorithm": {"name": "FedAvg", "lr": 0.1, "batch": 16}}
+    job = build(parse(tree(**changes)))
+    state = job.initial_state()
+    found = job.scores(state)
+    # the same net in one place: the statistics of all training rows, in batches of one client, which iid rows make nearly those of all
+    net = job.model.module(state.x)
+    norm = next(layer for layer in net.modules() if type(layer).__name__ == "FederatedNorm")
+    first = torch.nn.functional.conv2d(job.fed.data.fields["inputs"], net[0].weight, None, 1, 1)
+    torch.testing.assert_close(norm.running_mean, first.mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(norm.running_var, first.var((0, 2, 3), unbiased=False), rtol=1e-3, atol=1e-5)
+    with torch.no_grad():
+        outputs = net(job.test.fields["inputs"])
+    assert found["test loss"] == pytest.approx(float(torch.nn.functional.cross_entropy(outputs, job.test.fields["labels"])), rel=1e-5)
+    assert job.fed.ledger["evaluation"].exchanges >= 2
+    with pytest.raises(ConfigError, match="batch norms would keep the statistics of the common one"):
+        build(parse(tree(**changes, personal={"steps": 2})))
