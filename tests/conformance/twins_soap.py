@@ -9,43 +9,53 @@ from __future__ import annotations
 import numpy as np
 
 
-def soap(x, clients, draw, inner, slope, rounds, local_steps, lr, gamma, beta=1.0, weights=None, plain=None):
+def soap(x, clients, draw, inner, slope, rounds, local_steps, lr, gamma, beta=1.0, weights=None, plain=None, cohorts=None,
+         project=lambda x: x, wrong=""):
     """Local steps of SOAP at each client, between means of w (and of its averaged direction, where beta < 1).
 
     inner(k, x, i, eta) → g of one outer row and one inner sample, and its p × d Jacobian; slope(k, u, i) → ∇f_i(u); plain(x) → ∇h(x).
+    cohorts: the clients of each round; u stays as it was at the others. wrong: a mistake, for a comparison that must see it.
     """
-    weights = np.ones(clients) / clients if weights is None else np.asarray(weights) / np.sum(weights)
+    weights = np.ones(clients) if weights is None else np.asarray(weights)
     u = [{} for _ in range(clients)]  # Algorithm 1, "initialise u": a row that was never drawn has none
-    d = np.zeros_like(x)
+    x, d, xs = project(x), np.zeros_like(x), []
     for r in range(rounds):
         ends, directions = [], []
-        for k in range(clients):
+        present = range(clients) if cohorts is None else cohorts[r]
+        for k in present:
             w, v = x.copy(), d.copy()
             for q in range(local_steps):
+                w = project(w)
                 rows, samples = draw(r, k, q)  # Algorithm 1, "draw a batch of B₊ positive samples" and "of B samples"
                 G, new = np.zeros_like(x), {}
                 for i, etas in zip(rows, samples, strict=True):
                     pairs = [inner(k, w, i, eta) for eta in etas]
                     g = np.mean([value for value, _ in pairs], 0)  # Algorithm 2: g̃_i, a mean over B
                     J = np.mean([jacobian for _, jacobian in pairs], 0)
-                    now = (1 - gamma) * u[k][i] + gamma * g if i in u[k] else g  # Algorithm 2: u_i ← (1 − γ)u_i + γg̃_i
-                    G += J.T @ slope(k, now, i) / len(rows)  # Algorithm 1, the biased estimator G(w)
-                    new.setdefault(i, []).append(now)
-                for i, values in new.items():
-                    u[k][i] = np.mean(values, 0)  # a row that was drawn twice
+                    row = 0 if wrong == "one u for all rows" else i
+                    known = row in u[k] and not (wrong == "0 is not drawn yet" and not u[k][row].any())
+                    before = u[k][row] if known else np.zeros_like(g) if wrong == "u starts from 0" else g
+                    now = (1 - gamma) * before + gamma * g  # Algorithm 2: u_i ← (1 − γ)u_i + γg̃_i
+                    used = before if wrong == "u from before" else g if wrong == "no memory" else now
+                    G += J.T @ slope(k, used, i) / len(rows)  # Algorithm 1, the biased estimator G(w)
+                    new.setdefault(row, []).append(now)
+                for row, values in new.items():
+                    u[k][row] = np.mean(values, 0)  # a row that was drawn twice
                 if plain is not None:
                     G += plain(w)
                 v = (1 - beta) * v + beta * G if (r, q) != (0, 0) else G
                 w = w - lr * v  # Algorithm 3, SGD-style
             ends.append(w)
             directions.append(v)
-        x, d = np.tensordot(weights, ends, 1), np.tensordot(weights, directions, 1)
-    return x
+        share = weights[list(present)] / weights[list(present)].sum()
+        x, d = project(np.tensordot(share, ends, 1)), np.tensordot(share, directions, 1)
+        xs.append(x)
+    return xs
 
 
 def soap_average_precision(w, inputs, labels, batches, lr, gamma, margin):
     """One machine, as the paper prints it for average precision and scores w·x: the estimator G in closed form, nothing of a Jacobian."""
-    u = {}
+    u, ws = {}, []
     for positives, others in batches:
         G = np.zeros_like(w)
         for i in positives:
@@ -56,4 +66,5 @@ def soap_average_precision(w, inputs, labels, batches, lr, gamma, margin):
                 slope_of_loss = 2 * gap * (inputs[j] - inputs[i])
                 G += (u[i][0] - u[i][1] * (labels[j] == 1)) * slope_of_loss / (u[i][1] ** 2 * len(others) * len(positives))
         w = w - lr * G
-    return w
+        ws.append(w)
+    return ws

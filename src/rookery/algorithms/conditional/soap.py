@@ -79,7 +79,7 @@ class SOAP(Algorithm[Conditional]):
         x, d, *forms = S.mean(X, D, *form)
         return self.State(fed.project_x(x), d, u, s.p or forms[0].shape[1], s.t + 1)
 
-    def local_round(self, S: Cohort[Conditional], s: State) -> tuple[Placed, Placed, Placed]:
+    def local_round(self, S: Cohort[Conditional], s: State) -> tuple[Placed, ...]:
         """The clients' points, averaged directions (empty where beta is 1) and running values after the local steps."""
         X, D = S.broadcast(s.x, s.d)
         U = S.map(self.blank, X, s.p)
@@ -125,7 +125,7 @@ class SOAP(Algorithm[Conditional]):
         """The row of each outer sample."""
         if b.index is None or b.index.dim() != 1:
             came = "samples that are no rows" if b.index is None else f"{b.index.shape[1]} rows for each of them"
-            raise AlgorithmError(f"{self.title} keeps a running inner value for each row, so every outer sample must be one row of the client "
-                                 f"(batch.index has one number for each); this problem's sampling draws {came}: write sampling=Stored(...) "
-                                 "or sampling=Positives(...), or take FCSG, which keeps nothing")
+            raise AlgorithmError(f"{self.title} keeps a running inner value for each row, so every outer sample must be one row of the "
+                                 f"client (batch.index has one number for each); this problem's sampling draws {came}: write "
+                                 "sampling=Stored(...) or sampling=Positives(...), or take FCSG, which keeps nothing")
         return b.index
