@@ -12,8 +12,8 @@ Algorithms 1 (SOAP), 2 (UG, the running values) and 3 (UW, the step, SGD-style).
             d ← (1−β)d + βG,   x ← x − lr·d                                          Algorithm 3, where β = 1
 
 The paper is for one machine, average precision and β = 1: with one client and one local step this is its method. The average d is that
-of Wang, Yang, Zhang, Yang, "Momentum accelerates the convergence of stochastic AUPRC maximization", AISTATS 2022. The paper's u_0, which
-keeps a denominator away from 0, is a matter of f here.
+of Wang, Yang, Zhang, Yang, "Momentum accelerates the convergence of stochastic AUPRC maximization", AISTATS 2022. What keeps a
+denominator away from 0 is a matter of f.
 """
 
 from __future__ import annotations
@@ -73,20 +73,25 @@ class SOAP(Algorithm[Conditional]):
 
     def round(self, fed: Federation[Conditional], s: State) -> State:
         S = fed.cohort()
-        X, D, U = self.local_round(S, s)
+        *sent, U = self.local_round(S, s)
         form = [S.map(self.form, U)] if s.u is None else []
         u = fed.put(s.u, S, U)
-        x, d, *forms = S.mean(X, D, *form)
-        return self.State(fed.project_x(x), d, u, s.p or forms[0].shape[1], s.t + 1)
+        means = S.mean(*sent, *form)
+        x, *rest = means if isinstance(means, tuple) else (means,)
+        p = s.p or rest.pop().shape[1]
+        return self.State(fed.project_x(x), rest[0] if rest else s.d, u, p, s.t + 1)
 
     def local_round(self, S: Cohort[Conditional], s: State) -> tuple[Placed, ...]:
-        """The clients' points, averaged directions (empty where beta is 1) and running values after the local steps."""
-        X, D = S.broadcast(s.x, s.d)
+        """The clients' points after the local steps, their averaged directions where beta < 1, and their running values."""
+        X, lr, more = S.broadcast(s.x), value_at(self.lr, s.t), self.local_steps - 1
         U = S.map(self.blank, X, s.p)
         U = U if s.u is None else S.take(s.u, U)
-        lr = value_at(self.lr, s.t)
-        X, D, U = S.map(self.step, X, D, U, lr, 1.0 if s.t == 0 else self.beta)  # there is no direction before the first
-        return S.iterate(self.step, (X, D, U), lr, self.beta, steps=self.local_steps - 1)
+        if self.beta == 1:
+            X, U = S.map(self.descend, X, U, lr)
+            return S.iterate(self.descend, (X, U), lr, steps=more)
+        D = S.broadcast(s.d)
+        X, D, U = S.map(self.descend_along, X, D, U, lr, 1.0 if s.t == 0 else self.beta)  # there is no direction before the first
+        return S.iterate(self.descend_along, (X, D, U), lr, self.beta, steps=more)
 
     def blank(self, c: ConditionalClient, x: Tensor, p: int) -> Tensor:
         """Nothing of every row. Before the first draw of all nobody knows how wide an inner value is, and nothing has no columns."""
@@ -96,17 +101,25 @@ class SOAP(Algorithm[Conditional]):
         """No numbers at all, but their form: from its mean the server knows p, and can say to a client that joins later what is blank."""
         return u[:0, 1:]
 
-    def step(self, c: ConditionalClient, x: Tensor, d: Tensor, u: Tensor, lr: float, beta: float) -> tuple[Tensor, Tensor, Tensor]:
-        x, b = c.project_x(x), c.draw(self.outer, self.inner)
+    def descend(self, c: ConditionalClient, x: Tensor, u: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+        x = c.project_x(x)
+        G, u = self.estimate(c, x, u)
+        return x - lr * G, u
+
+    def descend_along(self, c: ConditionalClient, x: Tensor, d: Tensor, u: Tensor, lr: float,
+                      beta: float) -> tuple[Tensor, Tensor, Tensor]:
+        x = c.project_x(x)
+        G, u = self.estimate(c, x, u)
+        d = (1 - beta) * d + beta * G
+        return x - lr * d, d, u
+
+    def estimate(self, c: ConditionalClient, x: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Algorithm 1: the gradient estimate G of a new batch, at the running values that it renews."""
+        b = c.draw(self.outer, self.inner)
         now, pull = c.g_pullback(x, b)
         ui, u = self.follow(now, u, self.rows(b).to(now.device))
         G = pull(c.f_slopes(ui, b))
-        if c.problem.h is not None:
-            G = G + c.h_gradient(x, b)
-        if self.beta == 1:
-            return x - lr * G, d, u
-        d = (1 - beta) * d + beta * G
-        return x - lr * d, d, u
+        return G if c.problem.h is None else G + c.h_gradient(x, b), u
 
     def follow(self, now: Tensor, u: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Algorithm 2: the running values of the rows that were drawn, and those of all rows.
