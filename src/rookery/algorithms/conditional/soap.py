@@ -35,13 +35,13 @@ from ..base import Algorithm, Number, check_fraction, check_positive, value_at
 
 @dataclass(frozen=True)
 class SOAP(Algorithm[Conditional]):
-    """u_i ← (1−gamma)·u_i + gamma·mean_j g(x; ξ_i, η_j), a running inner value for each of a client's rows, which stays there;
+    """x ← x − lr·d, along slopes of f at a running inner value u_i of every row i, which stays at its client:
 
-        G = mean_i J_{g_i}(x)ᵀ∇f_i(u_i) + ∇h(x),   d ← (1−beta)·d + beta·G,   x ← x − lr·d
+        u_i ← (1−gamma)·u_i + gamma·mean_j g(x; ξ_i, η_j),   G = mean_i J_{g_i}(x)ᵀ∇f_i(u_i) + ∇h(x),   d ← (1−beta)·d + beta·G
 
-    x is averaged every `local_steps`, and d with it where beta < 1. A row's u is its inner value when it is first drawn, and d the first
-    G. Few inner samples are enough where u has a memory, gamma < 1; with gamma=1 and beta=1 it is FCSG. Outer samples must be rows, as
-    those of `Positives` and `Stored` are.
+    x is averaged every `local_steps`, and d with it where beta < 1; with beta=1, d is G. A row's u is its inner value when it is first
+    drawn. Fewer inner samples do where u has a memory, gamma < 1; with gamma=1 and beta=1 it is FCSG. Outer samples must be rows, as those
+    of `Positives` and `Stored` are.
 
     >>> SOAP(lr=0.1, local_steps=8, outer=8, inner=32).gamma
     0.9
