@@ -24,6 +24,7 @@ from rookery import (
     SCGD,
     SGDA,
     SMD,
+    SOAP,
     TTSA,
     AccFCSGM,
     Algorithm,
@@ -92,6 +93,11 @@ def pooled(sizes: tuple[int, ...]) -> TestProblem:
     return known.conditional(sizes=(sum(sizes),))
 
 
+def evenly(sizes: tuple[int, ...]) -> TestProblem:
+    """As many rows at every client, as one graph over values for each row needs."""
+    return known.conditional(sizes=(max(sizes),) * len(sizes))
+
+
 CONSTRAINT = "a_constraint_is_met_where_projected_gradient_descent_meets_it"
 OWN_COHORTS = {"ledger_is_the_papers_formula-cohort": "every inner round draws a cohort of its own, to which x goes anew"}
 OWN_MOMENTA = {"one_local_step_leaves_the_solution_in_place": "its first momenta are each client's own; it comes back from where they lead"}
@@ -113,6 +119,9 @@ CASES = [
     Case("FCSG-M", lambda lr, q, b: FCSGM(lr, q, b, b, beta=0.3), known.conditional, lambda d, _, q: (1, 2 * d, 2 * d),
          biased_batches=True),
     Case("Acc-FCSG-M", lambda lr, q, b: AccFCSGM(lr, q, b, b, beta=0.3), known.conditional, lambda d, _, q: (1, 2 * d, 2 * d),
+         biased_batches=True),
+    Case("SOAP", lambda lr, q, b: SOAP(lr, q, b, b, gamma=0.7), evenly, lambda d, _, q: (1, d, d), biased_batches=True),
+    Case("SOAP/averaged", lambda lr, q, b: SOAP(lr, q, b, b, gamma=0.7, beta=0.4), evenly, lambda d, _, q: (1, 2 * d, 2 * d),
          biased_batches=True),
     Case("FedDRO", lambda lr, q, b: FedDRO(lr, 0.3, q, b), known.compositional, lambda d, dy, q: (q + 1, q * dy + d, d + (q + 1) * dy)),
     Case("FedDRO/scalar", lambda lr, q, b: FedDRO(lr, 0.3, q, b), compositional.scalar,

@@ -20,14 +20,14 @@ from .compositional import (
     Unconstrained,
 )
 from .compositional_minimax import LocalSCGDAM
-from .conditional import BSGD, FCSG, FCSGM, AccFCSGM, BSpiderBoost
+from .conditional import BSGD, FCSG, FCSGM, SOAP, AccFCSGM, BSpiderBoost
 from .minimax import CODASCA, FESSGDA, SGDA, SMD, CoDA, CODAPlus, FedAvgS, FedGDAGT, LocalSGDA, LocalSGDAM
 from .minimization import SCAFFOLD, FastDRO, FedAvg, FedLin, FedNova, FedOpt, FedProx, FedSVRG, LocalSGDM
 from .pairwise import FeDXL1, FeDXL2
 
 __all__ = [
     "ALSET", "BSA", "BSGD", "CODASCA", "FCSG", "FCSGM", "FESSGDA", "GCIVR", "MBSGD", "NASA", "PDSGD", "SCAFFOLD", "SCGD", "SGDA", "SMD",
-    "TTSA", "AccFCSGM", "Algorithm", "BSpiderBoost", "CODAPlus", "CoDA", "ComFedL", "FastDRO", "FeDXL1", "FeDXL2", "FedAvg",
+    "SOAP", "TTSA", "AccFCSGM", "Algorithm", "BSpiderBoost", "CODAPlus", "CoDA", "ComFedL", "FastDRO", "FeDXL1", "FeDXL2", "FedAvg",
     "FedAvgCaseI", "FedAvgCaseII", "FedAvgS", "FedBiOAcc", "FedDRO", "FedGDAGT", "FedLin", "FedNest", "FedNestSGD", "FedNova", "FedOpt",
     "FedProx", "FedSVRG", "LFedNest", "LocalSCGD", "LocalSCGDAM", "LocalSCGDM", "LocalSGDA", "LocalSGDAM", "LocalSGDM", "ModifiedFedAvg",
     "Number", "PDSGDWeights", "ShroFBO", "SimFBO", "StocBiO", "Unconstrained", "check_fraction", "check_positive", "check_start",

@@ -94,6 +94,26 @@ class ConditionalClient(Client, Protocol):
         """The gradient of the empirical nested objective in x."""
         ...
 
+    def g_mean(self, x: Tensor, b: Batch) -> Tensor:
+        """The inner values u of shape (b, p), a mean over the inner samples for each outer one."""
+        ...
+
+    def g_vjp(self, x: Tensor, b: Batch, v: Tensor) -> Tensor:
+        """The sum Σ_i J_i(x)ᵀv_i over the outer samples, for v of the inner values' shape (b, p)."""
+        ...
+
+    def g_pullback(self, x: Tensor, b: Batch) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """The inner values u of shape (b, p), and the function v ↦ Σ_i J_i(x)ᵀv_i of the same forward pass, to be called once."""
+        ...
+
+    def f_slopes(self, u: Tensor, b: Batch) -> Tensor:
+        """The gradient of mean_i f_i(u_i) in u, of shape (b, p): at u = `g_mean`, its pull-back plus ∇h is `gradient`."""
+        ...
+
+    def h_gradient(self, x: Tensor, b: Batch) -> Tensor:
+        """The gradient ∇h(x) of the plain term, 0 where there is none."""
+        ...
+
 
 class CompositionalClient(Client, Protocol):
     """A client of a `Compositional` problem, with its oracles."""

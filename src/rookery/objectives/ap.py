@@ -70,7 +70,7 @@ def ap_surrogate(scores: Model | Scores, margin: float = 1.0, sampling: Positive
     model = scores if isinstance(scores, Model) else None
     score: Scores = binary_scores(scores) if isinstance(scores, Model) else scores
     sampling = sampling or Positives()
-    label, guard = sampling.label, 1e-8 * margin**2
+    label = sampling.label
 
     def g(x: Tensor, xi: Batch, eta: Batch) -> Tensor:
         if getattr(xi, label).dim() != 1:
@@ -83,7 +83,8 @@ def ap_surrogate(scores: Model | Scores, margin: float = 1.0, sampling: Positive
         return torch.stack([(eta.fields[label] > 0) * loss, loss], -1)
 
     def f(u: Tensor, xi: Batch) -> Tensor:
-        # no inner sample within the margin: nothing stands before this positive
+        # no inner sample within the margin: nothing stands before this positive. In few digits 1e-8 is 0, and 0/0 has no gradient
+        guard = max(1e-8 * margin**2, torch.finfo(u.dtype).tiny)
         ratio = torch.where(u[:, 1] > guard, u[:, 0] / u[:, 1].clamp_min(guard), torch.ones_like(u[:, 0]))
         positive = (xi.fields[label] > 0).to(u.dtype)  # all rows of a full batch, or none at a client without positives
         return -ratio * positive / positive.mean().clamp_min(0.5 / len(positive))

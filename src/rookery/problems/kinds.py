@@ -50,28 +50,51 @@ class Conditional(Problem):
     h(x) → scalar, optional. `gradient` is that of the empirical nested objective: biased, by O(1/m) for smooth f.
     """
 
-    ORACLES: ClassVar[tuple[str, ...]] = ("value", "gradient")
+    ORACLES: ClassVar[tuple[str, ...]] = ("value", "gradient", "g_mean", "g_vjp", "g_pullback", "f_slopes", "h_gradient")
+    PAIRS: ClassVar[Mapping[str, tuple[str, str]]] = {"g_pullback": ("g_mean", "g_vjp")}
     f: Callable[[Tensor, Batch], Tensor]
     g: Callable[[Tensor, Batch, Batch], Tensor]
     h: Callable[[Tensor], Tensor] | None = None
 
     def value(self, x: Tensor, b: Batch) -> Tensor:
         """The empirical nested objective, with the mean over the inner samples inside f."""
-        if b.inner is None:
-            raise ProblemError("a conditional problem needs conditional samples: give it sampling=Stored(...), PerTask(...) or Normal(...)")
-        inner = self.g(x, b, b.inner)
-        if inner.dim() != 3:
-            raise ProblemError("g must return (outer, inner, p) values, one row for each pair of samples; "
-                               f"it returned {tuple(inner.shape)}")
-        value = self.f(inner.mean(1), b).mean()
+        value = self.f(self.g_mean(x, b), b).mean()
         return value if self.h is None else value + self.h(x)
 
     def gradient(self, x: Tensor, b: Batch) -> Tensor:
         """The gradient of the empirical nested objective in x."""
         return grad(lambda z: self.value(z, b), x)
 
+    def g_mean(self, x: Tensor, b: Batch) -> Tensor:
+        """The inner values u of shape (b, p), a mean over the inner samples for each outer one."""
+        if b.inner is None:
+            raise ProblemError("a conditional problem needs conditional samples: give it sampling=Stored(...), PerTask(...) or Normal(...)")
+        inner = self.g(x, b, b.inner)
+        if inner.dim() != 3:
+            raise ProblemError("g must return (outer, inner, p) values, one row for each pair of samples; "
+                               f"it returned {tuple(inner.shape)}")
+        return inner.mean(1)
+
+    def g_vjp(self, x: Tensor, b: Batch, v: Tensor) -> Tensor:
+        """The sum Σ_i J_i(x)ᵀv_i over the outer samples, for v of the inner values' shape (b, p)."""
+        return vjp(lambda z: self.g_mean(z, b), x, v)
+
+    def g_pullback(self, x: Tensor, b: Batch) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """The inner values u of shape (b, p), and the function v ↦ Σ_i J_i(x)ᵀv_i of the same forward pass, to be called once."""
+        return pullback(lambda z: self.g_mean(z, b), x)
+
+    def f_slopes(self, u: Tensor, b: Batch) -> Tensor:
+        """The gradient of mean_i f_i(u_i) in u, of shape (b, p): at u = `g_mean`, its pull-back plus ∇h is `gradient`."""
+        return grad(lambda z: self.f(z, b).mean(), u)
+
+    def h_gradient(self, x: Tensor, b: Batch) -> Tensor:
+        """The gradient ∇h(x) of the plain term, 0 where there is none."""
+        h = self.h
+        return torch.zeros_like(x) if h is None else grad(h, x)
+
     def variables(self, oracle: str) -> Variables:
-        return {"x": (0, {"the objective": self.value})} if oracle == "gradient" else {}
+        # also for the parts: g may be free of x where h is not
+        return {"x": (0, {"the objective": self.value})} if oracle in ("gradient", "g_vjp", "g_pullback") else {}
 
 
 def _letters(oracle: str, both: str) -> str:

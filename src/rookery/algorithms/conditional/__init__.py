@@ -2,5 +2,6 @@
 
 from .bsgd import BSGD, BSpiderBoost
 from .fcsg import FCSG, FCSGM, AccFCSGM
+from .soap import SOAP
 
-__all__ = ["BSGD", "FCSG", "FCSGM", "AccFCSGM", "BSpiderBoost"]
+__all__ = ["BSGD", "FCSG", "FCSGM", "SOAP", "AccFCSGM", "BSpiderBoost"]
