@@ -195,3 +195,15 @@ def test_fedxl2() -> None:
     same([s.x for s in states], column(twin(), 0))
     same([s.d for s in states], column(twin(), 1))
     different([s.x for s in states], column(twin(own_pool=True), 0))
+
+
+def test_fedxl2_where_an_inner_value_is_0() -> None:
+    """E_+ f(E_− (t − s)) with f(u) = u + ½u², begun where all scores are 0: a value of 0 is one to average with, and no blank."""
+    k = known.pairwise()
+    assert isinstance(k.problem, Pairwise)
+    fed = Federation(replace(k.problem, ell=lambda s, t: t - s, f=lambda u: u + 0.5 * u * u), k.data)
+    algorithm = FeDXL2(0.02, 3, gamma=0.6, beta=0.4)
+    states = run(algorithm, fed, algorithm.init(fed, 0 * k.x0))
+    expected = twins.fedxl2(**scored(k), ell=lambda s, t: t - s, ell_s=lambda s, t: 0 * (s + t) - 1, ell_t=lambda s, t: 0 * (s + t) + 1,
+                            w0=0 * k.x0.numpy(), eta=0.02, K_steps=3, rounds=ROUNDS, f_slope=lambda u: 1 + u, gamma=0.6, beta=0.4)
+    same([s.x for s in states], column(expected, 0))

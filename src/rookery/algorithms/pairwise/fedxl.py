@@ -158,7 +158,7 @@ class FeDXL2(_Merging):
     class State(NamedTuple):
         x: Tensor
         d: Tensor
-        u: Placed | None  # one number for each of a client's rows, 0 where it was not drawn yet; None: nowhere
+        u: Placed | None  # one number for each of a client's rows, then 1 for each that has been drawn as a positive; None: nowhere
         scores: Tensor
         positive: Tensor
         negative: Tensor
@@ -188,7 +188,7 @@ class FeDXL2(_Merging):
         return self.State(fed.project_x(x), d, u, *self.merge(S, *sides), inner.reshape(-1), s.t + 1)
 
     def blank(self, c: PairwiseClient, x: Tensor) -> Tensor:
-        return x.new_zeros(c.size)
+        return x.new_zeros(2 * c.size)
 
     def step(self, c: PairwiseClient, x: Tensor, d: Tensor, u: Tensor, t: Tensor, positive: Tensor, negative: Tensor, inner: Tensor,
              lr: float, beta: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -198,9 +198,10 @@ class FeDXL2(_Merging):
         p, n = self.classes(c, b, s)
         against = self.drawn(c, negative)
         now = c.pair_losses(s, t) @ against
-        before = torch.gather(u, 0, b.index)
-        ui = torch.where(before == 0, now, (1 - self.gamma) * before + self.gamma * now)
+        before, seen = torch.gather(u, 0, b.index), torch.gather(u, 0, b.index + c.size)
+        ui = torch.where(seen == 0, now, (1 - self.gamma) * before + self.gamma * now)
         g1 = p * c.f_slope(ui) * (c.pair_slopes(s, t)[0] @ against)
         g2 = n * ((self.drawn(c, positive) * c.f_slope(inner)) @ c.pair_slopes(t, s)[1])
         d = (1 - beta) * d + beta * pull(g1 + g2)
-        return x - lr * d, d, u.scatter(0, b.index, torch.where(p > 0, ui, before)), s, p, n, ui
+        u = u.scatter(0, b.index, torch.where(p > 0, ui, before)).scatter(0, b.index + c.size, torch.where(p > 0, 1, seen))
+        return x - lr * d, d, u, s, p, n, ui
