@@ -7,10 +7,11 @@ Undefined stays undefined: a metric that the rows say nothing about is None, or 
 from .federated import Scores, by_client, evaluate
 from .histogram import Ranked, auc, average_precision, default_edges, histograms_by_client, partial_auc, refined_edges, score_histogram
 from .intervals import AucDifference, Interval, auc_interval, bootstrap_interval, delong, delong_test, wilson
+from .personal import Adaptation
 from .rows import class_sums, from_sums
 
 __all__ = [
-    "AucDifference", "Interval", "Ranked", "Scores", "auc", "auc_interval", "average_precision", "bootstrap_interval", "by_client",
+    "Adaptation", "AucDifference", "Interval", "Ranked", "Scores", "auc", "auc_interval", "average_precision", "bootstrap_interval", "by_client",
     "class_sums", "default_edges", "delong", "delong_test", "evaluate", "from_sums", "histograms_by_client", "partial_auc",
     "refined_edges", "score_histogram", "wilson",
 ]

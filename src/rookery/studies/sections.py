@@ -89,7 +89,7 @@ class DataSection:
 
     def read(self, seed: int) -> tuple[Table, NDArray[np.int64], Table]:
         """Training rows, the class that each of them had at first, and test rows."""
-        train, test = self._tables()
+        train, test = self.tables()
         if train.fields["labels"].dim() != 1:
             raise ConfigError(f"{self.source!r} has several labels a row; a run from a file needs one")
         classes, number = train.fields["labels"].numpy(), len(train.classes)
@@ -101,12 +101,13 @@ class DataSection:
             raise ConfigError(f"a label is one of some classes, but {self.label!r} has {number} different values in {len(train)} rows: "
                               "bin them, or name another column")
         if self.positive:
-            places = [self._class(train, one) for one in self.positive]
+            places = self.places(train)
             train, test = train.binary(places), test.binary(places)
         keep = self._thinning(train, seed)
         return (train, classes, test) if keep is None else (train.take(keep), classes[keep], test)
 
-    def _tables(self) -> tuple[Table, Table]:
+    def tables(self) -> tuple[Table, Table]:
+        """Training and test rows as they are read, with all their classes."""
         said: dict[str, Any] = {} if self.test_share is None else {"test_share": self.test_share}
         options: dict[str, Any] = {**said, "seed": self.split_seed}
         columns = {"site": self.site, "group": self.group, "test": self.test}
@@ -120,6 +121,10 @@ class DataSection:
             return read_images(self.images, self.size, **options)
         assert self.name is not None
         return load(self.name, **(options if self.split_seed else said))
+
+    def places(self, train: Table) -> list[int]:
+        """The places of the positive classes."""
+        return [self._class(train, one) for one in self.positive]
 
     def _thinning(self, train: Table, seed: int) -> NDArray[np.bool_] | None:
         labels = train.fields["labels"].numpy()

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import DataError
+from .encode import Encoder
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +22,7 @@ class Table:
     """Rows of one data set before they have owners.
 
     `fields` has at least `inputs` and `labels`; a label is a place in `classes`, or for several labels a row one 0 or 1 per class.
-    `names` says what the numbers of other fields mean (`names["site"]`), and what the columns of `inputs` are.
+    `names` says what the numbers of other fields mean (`names["site"]`), and what the columns of `inputs` are. `encoder` made these.
 
     >>> table = Table({"inputs": torch.zeros(3, 2), "labels": torch.tensor([0, 1, 1])}, ("no", "yes"), "toy")
     >>> len(table), table.values("labels").tolist()
@@ -32,6 +33,7 @@ class Table:
     classes: tuple[str, ...]
     name: str
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    encoder: Encoder | None = None  # of a table of texts and numbers: how its columns became inputs
 
     def __post_init__(self) -> None:
         for needed in ("inputs", "labels"):
@@ -66,7 +68,8 @@ class Table:
     def take(self, rows: NDArray[Any] | Tensor) -> Table:
         """Some rows: their numbers, or a mask."""
         where = torch.as_tensor(rows)
-        return Table({name: column[where] for name, column in self.fields.items()}, self.classes, self.name, self.names)
+        return Table({name: column[where] for name, column in self.fields.items()}, self.classes, self.name, self.names,
+                     self.encoder)
 
     def values(self, field: str) -> NDArray[np.str_]:
         """The name behind each number of a field, such as the site of each row."""
@@ -88,7 +91,7 @@ class Table:
         if self.fields["labels"].dim() == 2:
             raise DataError(f"table {self.name!r} has several labels a row; choose one column of its labels instead")
         labels = torch.isin(self.fields["labels"], torch.tensor(sorted(places))).long()
-        return Table({**self.fields, "labels": labels}, ("negative", "positive"), self.name, self.names)
+        return Table({**self.fields, "labels": labels}, ("negative", "positive"), self.name, self.names, self.encoder)
 
 
 def pixels(images: NDArray[np.uint8]) -> Tensor:

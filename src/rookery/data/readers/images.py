@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ...errors import DataError
 from ..folder import locate
@@ -42,6 +43,12 @@ def read_images(path: str | Path, size: int | tuple[int, int] | None = None, *, 
         return whole[0], whole[1]
     parts = split(labels[0], test_share, seed=seed, groups=owned[0] if group is not None else None)
     return whole[0].take(parts.train), whole[0].take(parts.test)
+
+
+def read_pictures(root: Path, size: tuple[int, int], mode: str) -> tuple[Tensor, list[str]]:
+    """All pictures in ROOT/CLASS/… brought to one size, and the class of each."""
+    files = _files(root)
+    return pixels(_stack(files, size, mode)), [file.relative_to(root).parts[0] for file in files]
 
 
 def decode(source: Path | bytes, name: str, mode: str, size: tuple[int, int] | None = None) -> NDArray[np.uint8]:

@@ -40,8 +40,8 @@ def read_csv(path: str | Path, label: str | int, *, test: str | Path | None = No
         second = read_sheet(locate(test), header, delimiter, comment)
     else:
         for field, wanted in (("label", name), *([] if group is None else [("group", group)])):
-            _demand(first, wanted)
-            _complete(first, wanted, field)
+            demand_column(first, wanted)
+            demand_values(first, wanted, field)
         owners = None if group is None else first.columns[group]
         parts = split(whole(first.columns[name]), test_share, seed=seed, groups=owners)
         first, second = first.take(parts.train), first.take(parts.test)
@@ -86,7 +86,7 @@ def tables(name: str, train: Sheet, test: Sheet, label: str, *, site: str | None
     """Two sheets as tables, encoded alike."""
     special = {field: column for field, column in (("site", site), ("group", group)) if column is not None}
     for wanted in (label, *special.values(), *keep, *drop, *text):
-        _demand(train, wanted)
+        demand_column(train, wanted)
     if list(test.columns) != list(train.columns):
         raise DataError(f"the test columns of {test.file} must be those of the training rows, {list(train.columns)}, but are "
                         f"{list(test.columns)}")
@@ -100,7 +100,7 @@ def tables(name: str, train: Sheet, test: Sheet, label: str, *, site: str | None
     for field, column in {"labels": label, **special, **{c: c for c in keep}}.items():
         if field not in keep:
             for part in (train, test):
-                _complete(part, column, field.removesuffix("s"))
+                demand_values(part, column, field.removesuffix("s"))
         values = [part.columns[column] for part in (train, test)]
         if field == "labels":
             both = whole(values[0] + values[1])
@@ -109,17 +109,19 @@ def tables(name: str, train: Sheet, test: Sheet, label: str, *, site: str | None
         for own, places in zip(fields, found, strict=True):
             own[field] = numbers(places)
     classes = names.pop("labels")
-    return Table(fields[0], classes, name, names), Table(fields[1], classes, name, names)
+    return Table(fields[0], classes, name, names, encoder), Table(fields[1], classes, name, names, encoder)
 
 
-def _demand(sheet: Sheet, wanted: str) -> None:
+def demand_column(sheet: Sheet, wanted: str) -> None:
+    """Refuse a sheet that lacks a column."""
     if wanted not in sheet.columns:
         near = difflib.get_close_matches(wanted, sheet.columns, 1)
         known = f"did you mean {near[0]!r}?" if near else f"it has {list(sheet.columns)}"
         raise DataError(f"{sheet.file} has no column {wanted!r}; {known}")
 
 
-def _complete(sheet: Sheet, column: str, field: str) -> None:
+def demand_values(sheet: Sheet, column: str, field: str) -> None:
+    """Refuse a sheet with a missing value in a column that cannot miss any."""
     for line, value in zip(sheet.lines, sheet.columns[column], strict=True):
         if value in MISSING:
             what = f"has {value!r}, which stands for a missing one" if value else "has none"
@@ -134,12 +136,12 @@ def read_npz(path: str | Path, label: str = "labels", inputs: str = "inputs", *,
     Inputs of bytes are pixels, of shape (n, h, w) or (n, h, w, c); other inputs become float32 as they are. All other arrays of
     whole numbers or texts become fields too. Test rows come from the file `test` or are split off, as by `read_csv`.
     """
-    first = _arrays(locate(path), label, inputs)
+    first = labelled_arrays(locate(path), label, inputs)
     for wanted in (site, group):
         if wanted is not None and wanted not in first:
             raise DataError(f"{Path(path).name} has no array {wanted!r}; it has {sorted(first)}")
     if test is not None:
-        second = _arrays(locate(test), label, inputs)
+        second = labelled_arrays(locate(test), label, inputs)
         if set(second) != set(first):
             raise DataError(f"the test file must have the arrays of the training file, {sorted(first)}, but has {sorted(second)}")
     else:
@@ -151,14 +153,15 @@ def read_npz(path: str | Path, label: str = "labels", inputs: str = "inputs", *,
     for name in first:
         if name != inputs and first[name].ndim == 1:
             field = called.get(name, name)
-            names[field], found = codes(*(_texts(part[name]) for part in (first, second)))
+            names[field], found = codes(*(texts(part[name]) for part in (first, second)))
             for own, places in zip(fields, found, strict=True):
                 own[field] = numbers(places)
     classes = names.pop("labels")
     return Table(fields[0], classes, Path(path).stem, names), Table(fields[1], classes, Path(path).stem, names)
 
 
-def _arrays(path: Path, label: str, inputs: str) -> dict[str, NDArray[Any]]:
+def labelled_arrays(path: Path, label: str, inputs: str) -> dict[str, NDArray[Any]]:
+    """The arrays of an NPZ file with an entry for each row, inputs as numbers of 32 bits."""
     found = arrays(path)
     for wanted in (inputs, label):
         if wanted not in found:
@@ -177,7 +180,7 @@ def _arrays(path: Path, label: str, inputs: str) -> dict[str, NDArray[Any]]:
     return found
 
 
-def _texts(array: NDArray[Any]) -> list[str]:
+def texts(array: NDArray[Any]) -> list[str]:
     """The values by name; whole numbers are the same with and without a point."""
     floats = array.dtype.kind == "f" and bool((np.abs(array) < 2**53).all()) and bool((array == np.floor(array)).all())
     return [str(value) for value in (array.astype(np.int64) if floats else array).tolist()]

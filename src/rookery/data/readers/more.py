@@ -1,0 +1,57 @@
+"""Further labelled rows for a model that has been trained: read, encoded and labelled as the rows that it was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from ...errors import DataError
+from ..folder import locate
+from .base import Table, numbers
+from .encode import whole
+from .images import read_pictures
+from .table import demand_column, demand_values, labelled_arrays, read_sheet, texts
+
+
+def more_rows(path: str | Path, like: Table, label: str | None = None, delimiter: str = ",") -> Table:
+    """The rows of a CSV file, an NPZ file or a folder of pictures by class, as rows of the table `like`.
+
+    A CSV file has the columns that `like` was made of, in any order, and the column `label`; numbers are standardised and texts encoded
+    by what the training rows said. Labels are classes of `like`, by name. Pictures are brought to the size of those of `like`.
+    """
+    file = locate(path)
+    lines: Sequence[int] | None = None
+    if file.is_dir():
+        shape = like.fields["inputs"].shape[1:]
+        if len(shape) != 3 or shape[0] not in (1, 3):
+            raise DataError(f"a folder such as {file} holds pictures by class, but the model was trained on rows of shape {tuple(shape)}; "
+                            "give it a CSV or NPZ file")
+        inputs, labels = read_pictures(file, (int(shape[1]), int(shape[2])), "L" if shape[0] == 1 else "RGB")
+    elif file.suffix.lower() == ".npz":
+        found = labelled_arrays(file, label or "labels", "inputs")
+        inputs, labels = torch.from_numpy(found["inputs"]), texts(found[label or "labels"])
+    else:
+        if like.encoder is None:
+            raise DataError(f"{file.name} is read as a CSV file, but the model was trained on rows that were no table of columns; give it "
+                            "an NPZ file with the arrays inputs and labels, or a folder of pictures by class")
+        sheet, column = read_sheet(file, True, delimiter), label or "label"
+        for wanted in (*like.encoder.numbers, *like.encoder.categories, column):
+            demand_column(sheet, wanted)
+        demand_values(sheet, column, "label")
+        inputs, labels, lines = torch.from_numpy(like.encoder(sheet)), whole(sheet.columns[column]), sheet.lines
+    if inputs.shape[1:] != like.fields["inputs"].shape[1:]:
+        raise DataError(f"the rows of {file.name} must have the shape of those the model was trained on, "
+                        f"{tuple(like.fields['inputs'].shape[1:])}, but have {tuple(inputs.shape[1:])}")
+    return Table({"inputs": inputs, "labels": numbers(_places(labels, like.classes, file.name, lines))}, like.classes, file.stem)
+
+
+def _places(labels: Sequence[str], classes: Sequence[str], file: str, lines: Sequence[int] | None) -> list[int]:
+    place = {name: i for i, name in enumerate(classes)}
+    for row, label in enumerate(labels):
+        if label not in place:
+            where = f"row {row}" if lines is None else f"line {lines[row]}"
+            raise DataError(f"labels must be classes that the model knows ({', '.join(classes)}), but {where} of {file} has {label!r}: "
+                            "correct it, or train with that class")
+    return [place[label] for label in labels]
