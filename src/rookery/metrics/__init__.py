@@ -11,7 +11,7 @@ from .personal import Adaptation
 from .rows import class_sums, from_sums
 
 __all__ = [
-    "Adaptation", "AucDifference", "Interval", "Ranked", "Scores", "auc", "auc_interval", "average_precision", "bootstrap_interval", "by_client",
-    "class_sums", "default_edges", "delong", "delong_test", "evaluate", "from_sums", "histograms_by_client", "partial_auc",
+    "Adaptation", "AucDifference", "Interval", "Ranked", "Scores", "auc", "auc_interval", "average_precision", "bootstrap_interval",
+    "by_client", "class_sums", "default_edges", "delong", "delong_test", "evaluate", "from_sums", "histograms_by_client", "partial_auc",
     "refined_edges", "score_histogram", "wilson",
 ]
