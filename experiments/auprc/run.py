@@ -169,15 +169,16 @@ def natural(s: Study) -> Part:
 
 def longer(s: Study) -> Part:
     """Five times as many iterations, at the published step size and at those that were chosen for 300."""
-    at = [settings(s.flat, m, s.steps, v) for m, v in LONGER]
+    at, factors = [settings(s.flat, m, s.steps, v) for m, v in (LONGER[::2] if s.small else LONGER)], (1, 2) if s.small else (1, 5)
     for name, some in (("longer, published", [{**t, "lr": 0.01} for t in at]), ("longer, tuned", s.choose(at))):
-        yield name, s.each([{**t, "steps": s.steps * times} for t in some for times in (1, 5)])
+        yield name, s.each([{**t, "steps": s.steps * times} for t in some for times in factors])
 
 
 def heterogeneous(s: Study) -> Part:
     """Two of the ten classes at each client, so that most clients have no positives."""
     pairs = [("FedAvg", "samples"), ("FedAvg, class weights", "samples"),
              *((m, weights) for m in ("FCSG", "FCSG-M") for weights in ("equal", "positives"))]
+    pairs = pairs[-2:] if s.small else pairs
     yield "weights", s.each(s.choose([settings(s.flat, m, s.steps, split="shards", weights=w) for m, w in pairs]))
 
 
