@@ -12,8 +12,7 @@ from common import run_to_end, timed
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor, nn
 
-import rookery
-from rookery import FCSG, FCSGM, AccFCSGM, Batch, CODAPlus, Data, FedAvg, Federation, Model
+from rookery import FCSG, FCSGM, SOAP, AccFCSGM, Batch, CODAPlus, Data, FedAvg, Federation, Model
 from rookery.data import Positives, Stratified, Table, drop_positives, hold_out, iid, label_shards, load, positive_counts
 from rookery.errors import Diverged
 from rookery.models import lenet, mlp
@@ -44,8 +43,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "": {}, "logits": LOGITS, "logits, one stage": {**LOGITS, "stages": 1}, "margin 1": {"margin": 1.0}, "reweighted": {"reweight": True},
     "one batch": {"together": True},
     "uniform rows": {"enrich": False}, "uniform rows, β = 0.1": {"enrich": False, "beta": 0.1}}
-METHODS = ("FedAvg", "FedAvg, class weights", "FedAvg, stratified", "CODA+", "FCSG", "FCSG-M", "Acc-FCSG-M",
-           *(["SOAP"] if hasattr(rookery, "SOAP") else []))
+METHODS = ("FedAvg", "FedAvg, class weights", "FedAvg, stratified", "CODA+", "FCSG", "FCSG-M", "Acc-FCSG-M", "SOAP")
 
 
 def settings_of(data: str) -> Settings:
@@ -162,7 +160,7 @@ def method(trial: Trial, net: Model, rounds: int) -> tuple[Any, Any]:
         case "Acc-FCSG-M":
             return problem, AccFCSGM(lr, **sizes, beta=beta)
         case "SOAP":
-            return problem, rookery.SOAP(lr, **sizes, gamma=GAMMA)  # type: ignore[attr-defined]
+            return problem, SOAP(lr, **sizes, gamma=GAMMA)
     raise ValueError(trial["method"])
 
 

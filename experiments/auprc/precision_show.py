@@ -18,7 +18,6 @@ COLUMNS = ("method", *SETTING)  # those that differ within a table are shown
 # Table 2 of the paper
 PAPER = {"published, mnist": {"FedAvg": 0.9357, "CODA+": 0.9733, "FCSG": 0.9868, "FCSG-M": 0.9878, "Acc-FCSG-M": 0.9879},
          "published, cifar10": {"FedAvg": 0.5059, "CODA+": 0.6039, "FCSG": 0.7130, "FCSG-M": 0.7157, "Acc-FCSG-M": 0.7184}}
-COLOURS = (*METHODS, "SOAP")
 
 
 def record_rows(compared: dict[str, Results]) -> list[Row]:
@@ -49,7 +48,7 @@ def curves(ax: Any, done: Results, title: str) -> None:
     for (method, variant, steps), found in groups(done, "method", "variant", "steps").items():
         whole = [r["curve"] for r in found if not r["diverged"]]
         if whole and steps == max(trial["steps"] for trial, _ in done):
-            band(ax, [t for t, _ in whole[0]], [[value for _, value in curve] for curve in whole], COLOURS.index(method),
+            band(ax, [t for t, _ in whole[0]], [[value for _, value in curve] for curve in whole], METHODS.index(method),
                  f"{method}, {variant}" if variant else method, linestyle="--" if variant else "-")
     late = [value for _, r in done if not r["diverged"] for _, value in r["curve"][len(r["curve"]) // 3:]]
     if late:
@@ -67,7 +66,7 @@ def over(ax: Any, done: Results, across: str, dashed: bool = False) -> None:
                  groups(sorted(own, key=lambda d: d[0][across]), across).items()}
         label = method if across == "lr" else f"{method}, step size {own[0][0]['lr']:g}"
         ax.errorbar(list(found), [v.mean for v in found.values()], [v.std for v in found.values()], marker="o", capsize=2,
-                    color=f"C{COLOURS.index(method)}", linestyle="--" if dashed else "-", label=label)
+                    color=f"C{METHODS.index(method)}", linestyle="--" if dashed else "-", label=label)
     ax.set_xscale("log")
     ax.set(xlabel={"inner": "inner batch m", "lr": "step size"}[across], ylabel="test AP")
     ax.legend()
