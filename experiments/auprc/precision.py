@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -12,12 +12,11 @@ from common import run_to_end, timed
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor, nn
 
-from rookery import FCSG, FCSGM, SOAP, AccFCSGM, Batch, CODAPlus, Data, FedAvg, Federation, Model
+from rookery import FCSG, FCSGM, SOAP, AccFCSGM, CODAPlus, Data, FedAvg, Federation, Model
 from rookery.data import Positives, Stratified, Table, drop_positives, hold_out, iid, label_shards, load, positive_counts
 from rookery.errors import Diverged
 from rookery.models import lenet, mlp
-from rookery.objectives import ap_surrogate, auc, balanced_cross_entropy, binary_scores, cross_entropy
-from rookery.problems import Conditional
+from rookery.objectives import ap_surrogate, auc, balanced_cross_entropy, cross_entropy
 from rookery.studies.trials import Result, Trial
 
 SITES, LOCAL_STEPS, HELD, KEPT = 20, 10, 0.1, 0.2  # the share of rows that a client holds out; that of positives left in training
@@ -41,7 +40,7 @@ SETTINGS = {"mnist": Settings(20, 3, 0.9), "digits": Settings(20, 3, 0.9), "cifa
 LOGITS: dict[str, Any] = {"squash": False, "means": (1.0, 0.0)}
 VARIANTS: dict[str, dict[str, Any]] = {
     "": {}, "logits": LOGITS, "logits, one stage": {**LOGITS, "stages": 1}, "margin 1": {"margin": 1.0}, "reweighted": {"reweight": True},
-    "one batch": {"together": True},
+    "one batch": {"among": True},
     "uniform rows": {"enrich": False}, "uniform rows, β = 0.1": {"enrich": False, "beta": 0.1}}
 METHODS = ("FedAvg", "FedAvg, class weights", "FedAvg, stratified", "CODA+", "FCSG", "FCSG-M", "Acc-FCSG-M", "SOAP")
 
@@ -114,22 +113,6 @@ def model(data: str, seed: int) -> Model:
     return Model(nn.Sequential(net_of(data), Beside()))
 
 
-def one_batch(net: Model, margin: float) -> Conditional:
-    """The surrogate on the authors' batches: the outer samples are among the inner ones, whose other rows are negatives.
-
-    So a positive is always compared with itself too, and the denominator, margin²/m at least, never comes near 0.
-    """
-    score, sampling = binary_scores(net), Positives(inner="negatives")
-
-    def g(x: Tensor, xi: Batch, eta: Batch) -> Tensor:
-        rows = {name: torch.cat([field, eta.fields[name][0]]) for name, field in xi.fields.items()}
-        s = score(x, Batch(rows))
-        loss = (margin - s[: len(xi.labels), None] + s).clamp_min(0).square()
-        return torch.stack([(rows["labels"] > 0) * loss, loss], -1)
-
-    return replace(ap_surrogate(net, margin, sampling), g=g)
-
-
 def method(trial: Trial, net: Model, rounds: int) -> tuple[Any, Any]:
     """The problem and the algorithm."""
     lr, s, how = trial["lr"], settings_of(trial["data"]), VARIANTS[trial["variant"]]
@@ -146,12 +129,9 @@ def method(trial: Trial, net: Model, rounds: int) -> tuple[Any, Any]:
             # a single stage is longer than the run, as at a stage's end the mean of its points takes the place of the last one
             stage = rounds + 1 if how.get("stages") == 1 else max(1, rounds // 3)
             return auc(net, squash=how.get("squash", True), positives=k / b), CODAPlus(lr, p, b, stage)
-    if how.get("together"):
-        problem, m = one_batch(net, MARGIN), trial["inner"] - k
-    else:
-        sampling = Positives(enrich=k if how.get("enrich", True) else None, reweight=how.get("reweight", False))
-        problem, m = ap_surrogate(net, how.get("margin", MARGIN), sampling), trial["inner"]
-    sizes = {"local_steps": p, "outer": k, "inner": m}
+    sampling = Positives(enrich=k if how.get("enrich", True) else None, reweight=how.get("reweight", False), among=how.get("among", False))
+    problem = ap_surrogate(net, how.get("margin", MARGIN), sampling)
+    sizes = {"local_steps": p, "outer": k, "inner": trial["inner"]}
     match trial["method"]:
         case "FCSG":
             return problem, FCSG(lr, **sizes)

@@ -201,19 +201,3 @@ def test_accuracies_of_classes_are_counted_apart() -> None:
     found = classes.accuracies(model, torch.eye(10).reshape(-1), rows)
     expected = {"accuracy": 3 / 6, "balanced": (2 / 3 + 1 / 2 + 0) / 3, "rare": 1 / 4, "common": 2 / 3, "worst class": 0}
     assert found == pytest.approx(expected)
-
-
-# average precision
-
-
-def test_the_authors_batch_is_the_library_s_surrogate_with_the_outer_samples_among_the_inner_ones() -> None:
-    precision = module("auprc", "precision")
-    model, r = Model(torch.nn.Linear(2, 2)), torch.Generator().manual_seed(0)
-    rows, x = torch.randn(5, 2, generator=r), torch.randn(model.size, generator=r)
-    positives, negatives = {"inputs": rows[:2], "labels": torch.ones(2)}, {"inputs": rows[2:], "labels": torch.zeros(3)}
-    one = precision.one_batch(model, 0.1)
-    xi, every = Batch(positives), {name: torch.cat([positives[name], negatives[name]])[None] for name in positives}
-    found = one.g(x, xi, Batch({name: field[None] for name, field in negatives.items()}))
-    torch.testing.assert_close(found, precision.ap_surrogate(model, 0.1).g(x, xi, Batch(every)))
-    assert found.shape == (2, 5, 2)
-    assert torch.all(found.mean(1)[:, 1] >= 0.1**2 / 5 - 1e-9)  # each is compared with itself

@@ -35,24 +35,33 @@ class Positives(Brief):
     inner field `importance` then has share·m/k and (1 − share)·m/(m − k), so that means over the set estimate means over the
     client's rows. `reweight=False` leaves it out: the inner means are those of a client with a share k/m of positives. With
     `inner="negatives"` the inner samples are rows with `label` ≤ 0 only; a client that has none draws positives, and the objective tells.
+    With `among=True` the outer samples are the first of the inner set's k positives, so that a batch is one set of m rows and each of its
+    positives is compared with itself too.
 
     A client without positives draws other rows as outer samples; the objective tells by their label. Where one class is missing, its
     places in an enriched set go to the other one, with importance 0. Without sizes all rows are both outer and inner samples,
     and an objective over negatives leaves the positives among them out.
     """
 
-    together: ClassVar[bool] = True
-    LATER: ClassVar[tuple[str, ...]] = ("inner",)
+    LATER: ClassVar[tuple[str, ...]] = ("inner", "among")
     label: str = "labels"
     enrich: int | None = None
     reweight: bool = True
     inner: Literal["all", "negatives"] = "all"
+    among: bool = False
 
     def __post_init__(self) -> None:
         if self.inner not in ("all", "negatives"):
             raise DataError(f'inner is "all" or "negatives", the rows that inner samples are drawn from; got {self.inner!r}')
         if self.inner == "negatives" and self.enrich is not None:
             raise DataError(f'inner sets of negatives hold no positives; got enrich={self.enrich}: leave it out, or write inner="all"')
+        if self.among and self.enrich is None:
+            raise DataError("among=True takes the outer samples from the positives of the inner set: say how many it has, as in enrich=3")
+
+    @property
+    def together(self) -> bool:
+        """Whether a draw has its outer samples beside one set of inner ones; else they are in it."""
+        return not self.among
 
     def select(self, draw: Draw, request: Request) -> Selection:
         if (request.outer is None) != (request.inner is None):
@@ -64,11 +73,21 @@ class Positives(Brief):
             positive = positive_counts(draw.data, self.label, draw.clients)[:, None, None]
             negative = draw.column(draw.data.sizes) - positive
             # rows of a client are sorted by label in `order`: negatives first
-            rows = self._rows(draw, draw.below(request.outer, np.where(positive > 0, positive, negative)) + negative * (positive > 0))
             inner, selection = self._inner(Draw(draw.data, draw.clients, draw.keys, 1, draw.steps), request.inner, positive, negative)
+            if self.among:
+                rows = self._first(inner, request.outer)
+            else:
+                rows = self._rows(draw, draw.below(request.outer, np.where(positive > 0, positive, negative)) + negative * (positive > 0))
         start = draw.column(draw.data.offsets)
         return selection | {name: torch.from_numpy(value) for name, value in {
             "rows": start + rows, "index": rows, "innerrows": (start + inner)[:, :, None], "innerindex": inner[:, :, None]}.items()}
+
+    def _first(self, inner: NDArray[np.int64], outer: int) -> NDArray[np.int64]:
+        assert self.enrich is not None
+        if outer > self.enrich:
+            raise DataError(f"the outer samples are among the {self.enrich} positives of the inner set (enrich={self.enrich}, among=True), "
+                            f"and {outer} were asked for: ask for at most {self.enrich}, or raise enrich")
+        return inner[..., :outer]
 
     def _inner(self, draw: Draw, size: int, positive: NDArray[np.int64],
                negative: NDArray[np.int64]) -> tuple[NDArray[np.int64], Selection]:

@@ -51,6 +51,10 @@ def ap_surrogate(scores: Model | Scores, margin: float = 1.0, sampling: Positive
     a model they are `binary_scores(model)`. `sampling=Positives(label, …)` names the label and may enrich the inner samples with
     positives, whose means are then reweighted to the client's true share. b + m rows are scored, once.
 
+    Where a positive is far above all inner samples but one, u₂ is small and the slope of −u₁/u₂ large: with a small margin single steps
+    were seen to undo much. `Positives(enrich=k, among=True)` draws the outer samples among the inner ones: u₂ is then at least
+    margin²/m times the importance of a positive, and m rows are scored. It is the safer choice for margins below 1.
+
     The mean over clients is the federation's: with equal weights the objective is equation (6) of the paper, one AP a client; with
     `Federation(weights=positive_counts(data))` every positive counts the same. A client without positives has value and gradient 0; in
     the equal mean it still holds x back, with those weights it does not. In both, ξ is compared with its own client's rows only.
@@ -75,9 +79,14 @@ def ap_surrogate(scores: Model | Scores, margin: float = 1.0, sampling: Positive
     def g(x: Tensor, xi: Batch, eta: Batch) -> Tensor:
         if getattr(xi, label).dim() != 1:
             raise ProblemError(f"field {label!r} holds one number a row; got rows of shape {tuple(getattr(xi, label).shape[1:])}")
-        both = score(x, Batch({name: torch.cat([field, eta.fields[name][0]]) for name, field in xi.fields.items()}))
-        rows = xi.fields[label].shape[0]
-        loss = (margin - both[:rows, None] + both[None, rows:]).clamp_min(0).square()
+        rows, others = xi.fields[label].shape[0], {name: eta.fields[name][0] for name in xi.fields}
+        if sampling.among:  # the outer samples are the first of the inner ones
+            every = score(x, Batch(others))
+            own = every[:rows]
+        else:
+            both = score(x, Batch({name: torch.cat([field, others[name]]) for name, field in xi.fields.items()}))
+            own, every = both[:rows], both[rows:]
+        loss = (margin - own[:, None] + every[None]).clamp_min(0).square()
         if "importance" in eta.fields:
             loss = loss * eta.importance.to(loss.dtype)
         return torch.stack([(eta.fields[label] > 0) * loss, loss], -1)

@@ -65,7 +65,8 @@ def batch_of(data: Data, sampling: Positives, client: int, request: Request, ste
 
 @pytest.mark.parametrize("margin", [0.3, 1.0, 2.5])
 @pytest.mark.parametrize("request_", [Request(), Request(5, 7)], ids=["all rows", "drawn"])
-@pytest.mark.parametrize("sampling", [Positives(), Positives(enrich=3), Positives(enrich=3, reweight=False)])
+@pytest.mark.parametrize("sampling", [Positives(), Positives(enrich=3), Positives(enrich=3, reweight=False),
+                                      Positives(enrich=6, among=True)])
 def test_the_value_is_the_double_loop_at_every_client(sampling: Positives, request_: Request, margin: float) -> None:
     data, x = sites(), torch.tensor([0.4, -0.2, 0.5], dtype=torch.float64)
     problem = ap_surrogate(linear, margin, sampling)
@@ -107,7 +108,7 @@ def test_the_gradient_is_the_closed_one() -> None:
 
 
 @pytest.mark.parametrize("request_", [Request(), Request(3, 4)], ids=["all rows", "drawn"])
-@pytest.mark.parametrize("sampling", [Positives(), Positives(enrich=2)])
+@pytest.mark.parametrize("sampling", [Positives(), Positives(enrich=2), Positives(enrich=3, among=True)])
 def test_one_class_clients_have_no_gradient(sampling: Positives, request_: Request) -> None:
     data, x, problem = sites(), torch.tensor([0.4, -0.2, 0.5], dtype=torch.float64), ap_surrogate(linear, 1.0, sampling)
     none, every = (batch_of(data, sampling, k, request_) for k in (2, 3))
@@ -165,7 +166,7 @@ def test_counts_as_weights_count_every_positive_once() -> None:
     torch.testing.assert_close(moved, (4 * each[0] + 2 * each[1] + 5 * each[3]) / 11)
 
 
-@pytest.mark.parametrize("sampling", [Positives(), Positives(enrich=2)])
+@pytest.mark.parametrize("sampling", [Positives(), Positives(enrich=2), Positives(enrich=5, among=True)])
 @pytest.mark.parametrize("sizes", [(4, 6), (None, None)], ids=["drawn", "all rows"])
 @pytest.mark.parametrize("make", [FCSG, FCSGM, AccFCSGM])
 def test_engines_agree(make: Any, sizes: Any, sampling: Positives) -> None:
@@ -193,6 +194,26 @@ def test_inner_rows_are_scored_once_for_all_outer_samples() -> None:
 
     ap_surrogate(scores).value(torch.zeros(3, dtype=torch.float64), batch_of(sites(), Positives(), 0, Request(4, 6)))
     assert seen == [10]
+    among = Positives(enrich=4, among=True)
+    ap_surrogate(scores, sampling=among).value(torch.zeros(3, dtype=torch.float64), batch_of(sites(), among, 0, Request(4, 6)))
+    assert seen == [10, 6]
+
+
+def test_outer_samples_among_the_inner_ones_are_compared_with_themselves() -> None:
+    data, sampling, margin = sites(), Positives(enrich=3, reweight=False, among=True), 0.1
+    b = batch_of(data, sampling, 0, Request(2, 8))
+    assert b.inner is not None
+    assert b.index.tolist() == b.inner.index[0, :2].tolist()
+    assert bool((b.labels > 0).all())
+    # scores that put every positive far above all other rows: u₂ is what the positive itself adds
+    x = torch.tensor([50.0, 0.0, 0.0], dtype=torch.float64)
+    problem = ap_surrogate(lambda x, b: (b.labels > 0) * x[0] + 0.0 * b.inputs[:, 0], margin, sampling)
+    u = problem.g(x, b, b.inner).mean(1)
+    assert bool((u[:, 1] >= margin**2 / 8 - 1e-12).all())
+    fed = Federation(problem, data, engine="loop")
+    algorithm = FCSG(0.1, 1, 2, 8)
+    algorithm.round(fed, algorithm.init(fed, x))
+    assert fed.ledger["train"].samples == 4 * 8  # outer samples are no further rows
 
 
 # scores and errors
@@ -220,6 +241,10 @@ def test_wrong_requests_are_refused_in_words() -> None:
             Positives().select(draw_of(data), request)
     with pytest.raises(DataError, match="between 1 and 4 positives"):
         Positives(enrich=5).select(draw_of(data), Request(2, 5))
+    with pytest.raises(DataError, match="at most 2, or raise enrich"):
+        Positives(enrich=2, among=True).select(draw_of(data), Request(3, 5))
+    with pytest.raises(DataError, match="say how many it has"):
+        Positives(among=True)
     named = Data.from_parts({"a": rows(4, 2, 0) | {"importance": torch.ones(4)}})
     with pytest.raises(DataError, match="rename the clients' field"):
         batch_of(named, Positives(enrich=1), 0, Request(2, 3))
