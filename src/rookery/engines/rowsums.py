@@ -35,7 +35,12 @@ def row_sums(setting: Setting, flush: Flush, reducer: Reducer) -> bool:
         until = max(begun + 1, int(np.searchsorted(ends, ends[begun] - sizes[begun] + ROWS, side="right")))
         owner = torch.from_numpy(np.repeat(np.arange(until - begun), sizes[begun:until])).to(setting.data.device)
         b = Batch(_fields(setting, rows, own[begun:until], sizes[begun:until]), owner)
-        reducer.add_stack([op.fn.__self__.by_owner(setting.problem, b, owner, until - begun, *values)], begun)
+        # one sum over all rows does, unless clients' values are wanted, or one of them has to be named because it is not finite
+        total = op.fn.__self__.by_owner(setting.problem, b, torch.zeros_like(owner), 1, *values) if reducer.plain else None
+        if total is not None and bool(torch.isfinite(total.sum())):
+            reducer.add_sum([total[0]])
+        else:
+            reducer.add_stack([op.fn.__self__.by_owner(setting.problem, b, owner, until - begun, *values)], begun)
         begun = until
     reducer.work(op, Work(Counter(), int(sizes.sum()), 0))
     return True

@@ -55,6 +55,16 @@ class Reducer:
             sums.append((weights.reshape(-1, *[1] * (stack.dim() - 1)) * stack).sum(0))
         self.totals = sums if not self.totals else [total + more for total, more in zip(self.totals, sums, strict=True)]
 
+    @property
+    def plain(self) -> bool:
+        """Whether it makes a sum without weights, so that an engine may add up clients itself and `add_sum` the result."""
+        return type(self) is Reducer and bool((self.weights == 1).all())
+
+    def add_sum(self, values: list[Tensor]) -> None:
+        """The sum of several clients' uploads, which are finite."""
+        self.like = values
+        self.totals = values if not self.totals else [total + more for total, more in zip(self.totals, values, strict=True)]
+
     def work(self, op: Map, work: Work) -> None:
         self.works.append((op.phase, work))
         op.drawn[0] = work.draws

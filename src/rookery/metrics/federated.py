@@ -57,7 +57,7 @@ def margin_of(outputs: Tensor) -> Tensor:
     return outputs[:, 1].double() - outputs[:, 0]
 
 
-Kept = dict[int, tuple[Tensor, tuple[Tensor, Tensor]]]
+Kept = dict[tuple[int, int], tuple[Tensor, tuple[Tensor, Tensor]]]
 _kept: ContextVar[Kept | None] = ContextVar("of one evaluation, by where the rows' inputs lie", default=None)
 
 
@@ -71,12 +71,12 @@ def _keeping(stored: bool) -> Iterator[None]:
         _kept.reset(token)
 
 
-def _once(inputs: Tensor, found: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """What is found of rows, kept for views of stored ones; the memory of a copy would be that of other rows the next time."""
+def _once(inputs: Tensor, owners: int, found: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """What is found of the rows of so many owners, kept for views of stored ones: a copy's memory would be that of other rows later."""
     kept = _kept.get()
     if kept is None or not inputs._is_view():
         return found()
-    key = inputs.data_ptr()
+    key = inputs.data_ptr(), owners
     if key not in kept or kept[key][0].shape != inputs.shape:
         kept[key] = inputs, found()
     return kept[key][1]
@@ -100,7 +100,7 @@ class RowScores(RowSum):
         if not len(owner):
             width = 48 + 2 * self.classes + (0 if counts is None else counts.width(dict(self.entries)))
             return torch.zeros(owners, width + (2 * (len(edges) + 1) if self.classes == 2 else 0), dtype=torch.float64, device=owner.device)
-        sums, scores = _once(b.inputs, lambda: self._sums_and_scores(problem, b, owner, owners, x))
+        sums, scores = _once(b.inputs, owners, lambda: self._sums_and_scores(problem, b, owner, owners, x))
         if self.classes != 2:
             return sums
         own = sums.shape[1]
