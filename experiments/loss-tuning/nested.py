@@ -9,7 +9,9 @@ client's rows for what is averaged before local steps, a local step of 0.01.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -17,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from common import Experiment, arguments, available, band, by_class, diverged, figure, guessing, percent, rows_of, run_to_end, timed
+from common import Experiment, Row, arguments, available, band, by_class, diverged, figure, guessing, percent, rows_of, run_to_end, timed
 from torch import Tensor, nn
 
 from rookery import Data, FedAvg, Federation, FedNest, FedNestSGD, LFedNest, Model, StocBiO
@@ -50,6 +52,7 @@ PLAIN = ("FedAvg", "FedAvg, class weights")
 ALONE = ("stocBiO, one site", "SGD, one site")  # the dashed lines: all rows in one place, as many inner steps
 METHODS = (*NESTED, *PLAIN, *ALONE)
 SHOWN = ("test balanced", "test worst class", "test accuracy")
+SETTING = ("data", "split", "lr", "exchanges")
 
 
 def exchanges(method: str, task: Task) -> int:
@@ -135,11 +138,12 @@ def work(trial: Trial) -> Result:
         return {"exchanges": fed.ledger["train"].exchanges,
                 **{f"{name} {key}": value for name, part in parts.items() for key, value in accuracies(net, whole, part).items()}}
 
-    done = run_to_end(algorithm, fed, algorithm.init(fed, *start), rounds, measure, max(1, rounds // POINTS), may_diverge=True)
+    every = max(1, rounds // trial.get("points", POINTS))
+    done = run_to_end(algorithm, fed, algorithm.init(fed, *start), rounds, measure, every, may_diverge=True)
     last, broken = done.history[-1], done.reason == "diverged"
     if broken:
         last = guessing(last, CLASSES, ("held-out", "test"))
-    curve = [{key: row[key] for key in ("exchanges", *SHOWN)} for row in done.history]
+    curve = [{key: row[key] for key in ("exchanges", "bytes", *SHOWN)} for row in done.history]
     return {**last, "diverged": float(broken), "curve": curve, "rounds": rounds}
 
 
@@ -182,34 +186,92 @@ def plot(compared: dict[str, Results], path: Path) -> None:
         axes[0].legend()
 
 
-def main(task: str, here: Path, about: str, lrs: Sequence[float] = LRS) -> None:
-    parser = arguments(about, task, "digits of 8×8 pixels at 12 sites, few exchanges; everything goes to --out")
-    parser.add_argument("--rounds", type=int, default=TASKS[task].length, help="exchanges that each method has")
-    parser.add_argument("--published", action="store_true", help="the paper's step size only, without the grid")
-    parser.add_argument("--seeds", type=int, default=3, help="with another number, or other rounds, everything goes to --out")
-    args = parser.parse_args()
-    data = "digits" if args.quick else available("mnist", "digits", tables)
-    small = data == "digits"
-    experiment = Experiment(here, args, small)
-    if args.seeds != 3 or args.rounds != TASKS[task].length:
-        experiment.where = args.out
-    seeds, length = ((TUNING,), 24) if small else (tuple(range(args.seeds)), args.rounds)
+class Study(Experiment):
+    """One run of some parts: how their trials are made, and a record in which the tables that this run does not make stay as they are."""
 
-    def trials(lrs: Sequence[float], seeds: Sequence[int], length: int) -> list[Trial]:
-        return [{"task": task, "data": data, "split": split, "method": way, "lr": lr, "exchanges": length, "seed": seed}
-                for seed in seeds for split in SPLITS for way in METHODS for lr in lrs
-                if task == "loss-tuning" or "weights" not in way]  # where classes are alike, weights change nothing
+    def __init__(self, task: str, here: Path, args: Namespace, lrs: Sequence[float], options: str = "") -> None:
+        self.task, self.args, self.options = task, args, options
+        self.data = "digits" if args.quick else available("mnist", "digits", tables)
+        self.small = self.data == "digits"
+        super().__init__(here, args, self.small)
+        self.lrs = lrs[:2] if self.small else lrs
+        if args.seeds is not None or args.rounds is not None:
+            self.where = args.out
+        self.rows, self.earlier, self.made = dict[str, list[Row]](), list[Row](), set[str]()
+        if self.where == here and (here / "results.json").exists():
+            self.remember(json.loads((here / "results.json").read_text()))
+
+    def remember(self, before: Row) -> None:
+        """The rows of an earlier record by their tables, and which run made which table."""
+        for row in before.pop("rows"):
+            self.rows.setdefault(row["setting"]["table"], []).append(row)
+        self.earlier = before.pop("earlier", [])
+        known = {name for run in self.earlier for name in run["tables"]}
+        self.earlier.append({**before, "tables": [name for name in self.rows if name not in known]})
+
+    def size(self, length: int, seeds: int) -> tuple[int, tuple[int, ...]]:
+        """The exchanges and the seeds of a part, where the command does not say otherwise."""
+        return (24, (TUNING,)) if self.small else (self.args.rounds or length, tuple(range(self.args.seeds or seeds)))
+
+    def trials(self, ways: Iterable[str], splits: Iterable[str], lrs: Sequence[float], seeds: Sequence[int], length: int) -> list[Trial]:
+        return [{"task": self.task, "data": self.data, "split": split, "method": way, "lr": lr, "exchanges": length, "seed": seed}
+                for seed in seeds for split in splits for way in ways for lr in lrs
+                if self.task == "loss-tuning" or "weights" not in way]  # where classes are alike, weights change nothing
+
+    def tune(self, ways: Iterable[str], splits: Iterable[str], length: int) -> list[Trial]:
+        """For each method and split the step size of the best accuracy on held-out rows, on a seed of its own and half of the exchanges."""
+        grid = self.study(work, self.trials(ways, splits, self.lrs, (TUNING,), length // 2))
+        return [{**chosen, "exchanges": length} for chosen in best(grid, ("split", "method"), "held-out balanced").values()]
+
+    def write(self, compared: dict[str, Results], more: Sequence[str] = ()) -> None:
+        """These tables in the record, beside those that are there; `earlier` has the runs that those come from."""
+        self.made |= compared.keys()
+        for name, done in compared.items():
+            self.rows[name] = rows_of({name: done}, (*SHOWN, *more, "held-out balanced", "diverged"), SETTING)
+        self.record([row for table in self.rows.values() for row in table], self.options)
+        earlier = [{**run, "tables": left} for run in self.earlier if (left := [name for name in run["tables"] if name not in self.made])]
+        if earlier:
+            path = self.where / "results.json"
+            found = json.loads(path.read_text())
+            rows = found.pop("rows")
+            path.write_text(json.dumps({**found, "earlier": earlier, "rows": rows}, indent=1, ensure_ascii=False) + "\n")
+
+
+Part = Callable[[Study], None]
+
+
+def both_tables(study: Study) -> None:
+    """As published, and with step sizes that every method chose for itself."""
+    length, seeds = study.size(TASKS[study.task].length, 3)
 
     def write(compared: dict[str, Results]) -> None:
         print(report(compared), flush=True)
-        plot(compared, experiment.where / "accuracy.png")
-        table = rows_of(compared, (*SHOWN, "held-out balanced", "diverged"), ("data", "split", "lr", "exchanges"))
-        experiment.record(table, " --published" * args.published)
+        plot(compared, study.where / "accuracy.png")
+        study.write(compared)
 
-    compared = {"as published": experiment.study(work, trials((PUBLISHED,), seeds, length))}
+    compared = {"as published": study.study(work, study.trials(METHODS, SPLITS, (PUBLISHED,), seeds, length))}
     write(compared)
-    if not args.published:
-        grid = experiment.study(work, trials(lrs[:2] if small else lrs, (TUNING,), length // 2))
-        chosen = best(grid, ("split", "method"), "held-out balanced").values()
-        compared["fairly tuned"] = experiment.study(work, [{**s, "exchanges": length, "seed": seed} for s in chosen for seed in seeds])
+    if not study.args.published:
+        chosen = study.tune(METHODS, SPLITS, length)
+        compared["fairly tuned"] = study.study(work, [{**s, "seed": seed} for s in chosen for seed in seeds])
         write(compared)
+
+
+def main(task: str, here: Path, about: str, lrs: Sequence[float] = LRS, **more: Part) -> None:
+    """The command of an experiment: the two tables, and what other parts it has."""
+    parts = {"tables": both_tables, **more}
+    parser = arguments(about, task, "digits of 8×8 pixels at 12 sites, few exchanges; everything goes to --out")
+    parser.add_argument("--parts", nargs="+", choices=parts, default=list(parts), help="which parts; the record keeps the others' tables")
+    parser.add_argument("--rounds", type=int, help="exchanges that each method has; with it, everything goes to --out")
+    parser.add_argument("--published", action="store_true", help="the paper's step size only: the first of the tables, without the grid")
+    parser.add_argument("--seeds", type=int, help="number of seeds; with it, everything goes to --out")
+    args = parser.parse_args()
+    if args.published:
+        if "tables" not in args.parts:
+            parser.error("--published is an option of the part tables")
+        args.parts = ["tables"]
+    options = " --published" if args.published else "" if set(args.parts) == set(parts) else f" --parts {' '.join(args.parts)}"
+    study = Study(task, here, args, lrs, options)
+    for name, part in parts.items():
+        if name in args.parts:
+            part(study)
