@@ -112,8 +112,8 @@ class Episodes:
 def both(sampler: object, request: Request) -> tuple[int, int]:
     """The two sizes of a request, for samplers that need both."""
     if request.outer is None or request.inner is None:
-        raise DataError(f"{type(sampler).__name__} needs both sizes, outer (tasks) and inner (rows to adapt to); got outer={request.outer} and "
-                        f"inner={request.inner}: give the algorithm both, such as outer=1, inner=10")
+        raise DataError(f"{type(sampler).__name__} needs both sizes, outer (tasks) and inner (rows to adapt to); got outer={request.outer} "
+                        f"and inner={request.inner}: give the algorithm both, such as outer=1, inner=10")
     return request.outer, request.inner
 
 
