@@ -207,7 +207,7 @@ def in_minutes(trial: Trial, net: Model, data: Data, seed: int, measure: Any) ->
     problem, algorithm = method(trial, net, max(1, trial["least"] // trial["local_steps"]))
     fed = Federation(problem, data, seed=seed, weights="samples")
     state, rounds, spent, diverged = start(algorithm, fed, net.vector(), VARIANTS[trial["variant"]].get("means", 0.0)), 0, 0.0, False
-    at, every, curve = None, max(1, round(trial["least"] / 10 / trial["local_steps"])), list[Row]()
+    at, every, curve = None, max(1, round(trial["least"] / 5 / trial["local_steps"])), list[Row]()
 
     def note() -> None:
         account = fed.ledger["train"]
