@@ -92,7 +92,7 @@ def test_half_a_run_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     state = algorithm.init(fed, k.x0)
     assert common.run_to_end(algorithm, fed, state, 2, lambda s: {"x": float(s.x)}).rounds == 2
     for reason, error in (("interrupted", KeyboardInterrupt), ("diverged", Diverged)):
-        monkeypatch.setattr(common, "run", lambda *a, reason=reason: Run(state, reason=reason))
+        monkeypatch.setattr(common, "run", lambda *a, reason=reason, **how: Run(state, reason=reason))
         with pytest.raises(error):
             common.run_to_end(algorithm, fed, state, 2, lambda s: {})
     assert common.run_to_end(algorithm, fed, state, 2, lambda s: {}, may_diverge=True).reason == "diverged"
