@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +112,12 @@ def net_of(name: str) -> Model:
     return Model(federated_norm(conv4(WAYS, side=16, filters=8) if name == "digits" else conv4(WAYS)))
 
 
-@timed
 def work(kept: Path, trial: Trial) -> Result:
     """A trial takes most of an hour: its checkpoints go to a folder in `kept`, from which it goes on."""
+    return timed(partial(resumable, kept))(trial)
+
+
+def resumable(kept: Path, trial: Trial) -> Result:
     name, shots, seed = trial["data"], trial["shots"], trial["seed"]
     torch.manual_seed(seed)
     net = net_of(name)

@@ -33,7 +33,7 @@ class Study(Tuned):
     def __init__(self, *args: object) -> None:
         super().__init__(*args, work, "validation loss", larger=False)  # type: ignore[arg-type]
         self.small = bool(args[2])
-        self.steps, self.seeds = (20, (0,)) if self.small else (4000, (0, 1, 2, 3, 4))
+        self.steps, self.seeds = (10, (0,)) if self.small else (4000, (0, 1, 2, 3, 4))
 
     def tuned(self) -> list[Trial]:
         some = [settings(method, self.steps) for method in METHODS]

@@ -120,7 +120,8 @@ def work(trial: Trial) -> Result:
     x, curve, over = net.vector(), list[dict[str, float]](), False
     if not scratch:
         problem, algorithm = method(trial, net)
-        fed, rounds = Federation(problem, clients(trial["seed"]), seed=trial["seed"]), max(1, trial["steps"] // trial["local_steps"])
+        rounds, engine = max(1, trial["steps"] // trial["local_steps"]), "auto" if trial["steps"] > 20 else "loop"  # few steps: no graph
+        fed = Federation(problem, clients(trial["seed"]), seed=trial["seed"], engine=engine)
         done = run_to_end(algorithm, fed, algorithm.init(fed, x), rounds, lambda s: {"test loss": after(net, s.x, "test", lr, steps)[0]},
                           max(1, rounds // 40), may_diverge=True)
         x, over, curve = done.state.x, done.reason == "diverged", done.history
