@@ -31,7 +31,8 @@ def rounded(lr: float) -> float:
 class Tuned(Experiment):
     """An experiment whose methods are tuned by a metric of held-out rows, `metric`, of which more or less is better."""
 
-    def __init__(self, here: Path, args: argparse.Namespace, small: bool, work: Callable[[Trial], Result], metric: str, larger: bool) -> None:
+    def __init__(self, here: Path, args: argparse.Namespace, small: bool, work: Callable[[Trial], Result], metric: str,
+                 larger: bool) -> None:
         super().__init__(here, args, small)
         self.work, self.metric, self.larger = work, metric, larger
 

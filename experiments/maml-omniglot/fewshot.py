@@ -132,13 +132,13 @@ def resumable(kept: Path, trial: Trial) -> Result:
     done = run_to_end(algorithm, fed, algorithm.init(fed, net.vector()), rounds, measure, max(1, rounds // max(1, trial["points"])),
                       may_diverge=True, folder=folder)
     last, over = done.history[-1], done.reason == "diverged"
-    found: dict[str, float | None] = {}
+    found = dict[str, float]()
     for part, title in (("val", "validation"), ("test", "test")):
         some = held(name, part, shots, 4 if name == "digits" else AT_END[part]) if trial["points"] or part == "val" else []
         found |= {f"{title} accuracy": 1 / WAYS if over else accuracy(net, done.state.x, some)} if some else {}
-    shown = [{"iteration": row["round"] * trial["local_steps"], **{key: row[key] for key in ("round", "bytes", "test accuracy") if key in row}}
-             for row in done.history]
-    return {**costs(last), **found, "diverged": float(over), "curve": shown if trial["points"] else []}
+    columns = ("round", "bytes", "test accuracy") if trial["points"] else ()
+    shown = [{"iteration": row["round"] * trial["local_steps"], **{key: row[key] for key in columns}} for row in done.history]
+    return {**costs(last), **found, "diverged": float(over), "curve": shown if columns else []}
 
 
 def costs(row: Mapping[str, float]) -> dict[str, float]:

@@ -57,8 +57,8 @@ def one_shot(s: Study) -> Part:
 
 def five_shots(s: Study) -> Part:
     """With what was chosen at one shot."""
-    steps = 4 if s.small else LENGTHS[5]
-    yield "5-way 5-shot", s.each([{**t, "shots": 5, "steps": steps, "points": t["points"] // (1 if s.small else 2)} for t in s.tuned()], (0,))
+    steps, points = (4, 2) if s.small else (LENGTHS[5], 10)
+    yield "5-way 5-shot", s.each([{**t, "shots": 5, "steps": steps, "points": points} for t in s.tuned()], (0,))
 
 
 def again(s: Study) -> Part:

@@ -4,8 +4,8 @@
     python experiments/maml-sine/run.py --parts tuned    some of them, see --help
     python experiments/maml-sine/run.py --quick          one seed and few steps, written to --out only
 
-Finn, Abbeel, Levine, "Model-agnostic meta-learning for fast adaptation of deep networks", ICML 2017, section 5.1, with the methods of Wu, Sun,
-Hu, Li, Zhang, Huang, "Federated conditional stochastic optimization", NeurIPS 2023, section 5.2.
+Finn, Abbeel, Levine, "Model-agnostic meta-learning for fast adaptation of deep networks", ICML 2017, section 5.1, with the methods of Wu,
+Sun, Hu, Li, Zhang, Huang, "Federated conditional stochastic optimization", NeurIPS 2023, section 5.2.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Study(Tuned):
     def __init__(self, *args: object) -> None:
         super().__init__(*args, work, "validation loss", larger=False)  # type: ignore[arg-type]
         self.small = bool(args[2])
-        self.steps, self.seeds = (10, (0,)) if self.small else (4000, (0, 1, 2, 3, 4))
+        self.steps, self.seeds = (5, (0,)) if self.small else (4000, (0, 1, 2, 3, 4))
 
     def tuned(self) -> list[Trial]:
         some = [settings(method, self.steps) for method in METHODS]

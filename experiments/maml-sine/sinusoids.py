@@ -135,7 +135,7 @@ def work(trial: Trial) -> Result:
 
 
 def judged(net: Model, x: Tensor, lr: float, steps: int, sizes: tuple[float, ...]) -> Result:
-    """Errors on new tasks: as in the paper, after each number of steps, with the step size that is best on validation tasks, and one task."""
+    """Errors on new tasks: as in the paper, after each number of steps, with the step size that is best for validation; one task's net."""
     found, numbers = Result(), sorted({*range(MOST + 1), steps})
     for part in HELD:
         losses = dict(zip(numbers, after(net, x, part, lr, *numbers), strict=True))

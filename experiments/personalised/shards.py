@@ -102,15 +102,15 @@ def work(trial: Trial) -> Result:
 
     problem, algorithm = method(trial, net)
     rounds = max(1, trial["steps"] // trial["local_steps"])
-    fed = Federation(problem, data, seed=trial["seed"], engine="auto" if trial["steps"] > 20 else "loop")  # a few steps are not worth a graph
+    engine = "auto" if trial["steps"] > 20 else "loop"  # a few steps are not worth a graph
+    fed = Federation(problem, data, seed=trial["seed"], engine=engine)
     done = run_to_end(algorithm, fed, algorithm.init(fed, x), rounds, measure if trial["points"] else lambda s: {},
                       max(1, rounds // max(1, trial["points"])), may_diverge=True)
     over = done.reason == "diverged"
     found = {} if over else at_end(plain, done.state.x, common)
-    shown = [{key: row[key] for key in ("round", "bytes", "test accuracy", "test worst tenth")} for row in done.history] if trial["points"] \
-        else []
+    columns = ("round", "bytes", "test accuracy", "test worst tenth") if trial["points"] else ()
     return {**{key: done.history[-1][key] for key in ("exchanges", "bytes", "samples")}, **found, "diverged": float(over or not found),
-            "curve": shown}
+            "curve": [{key: row[key] for key in columns} for row in done.history] if columns else []}
 
 
 def at_end(fed: Federation[Any], x: Tensor, common: bool) -> Result:
