@@ -108,8 +108,8 @@ def method(trial: Trial, net: Model) -> tuple[Any, Any]:
     raise ValueError(trial["method"])
 
 
-def net_of(name: str) -> Model:
-    return Model(federated_norm(conv4(WAYS, side=16, filters=8) if name == "digits" else conv4(WAYS)))
+def net_of(name: str, filters: int = 64) -> Model:
+    return Model(federated_norm(conv4(WAYS, side=16 if name == "digits" else 28, filters=filters)))
 
 
 def work(kept: Path, trial: Trial) -> Result:
@@ -120,7 +120,7 @@ def work(kept: Path, trial: Trial) -> Result:
 def resumable(kept: Path, trial: Trial) -> Result:
     name, shots, seed = trial["data"], trial["shots"], trial["seed"]
     torch.manual_seed(seed)
-    net = net_of(name)
+    net = net_of(name, trial["filters"])
     problem, algorithm = method(trial, net)
     fed, rounds = Federation(problem, clients(name, seed), seed=seed), max(1, trial["steps"] // trial["local_steps"])
     along = held(name, "test", shots, 2 if name == "digits" else ALONG)

@@ -24,9 +24,10 @@ from rookery.studies.trials import Results, Trial
 
 HERE = Path(__file__).resolve().parent
 LRS, MOMENTA = (0.01, 0.05, 0.1), {"beta": (0.1, 0.5, 0.9), "tracking": (0.1, 0.5, 0.9)}  # the paper's
-SHORT = 80  # iterations of a trial that chooses
+SHORT = 10  # how many times shorter a trial is that chooses
 LENGTHS = {1: 800, 5: 400}  # iterations by shots: what two cores do in four hours
-SETTING = ("data", "shots", "local_steps", "steps", "lr", "beta", "tracking")
+NARROW, LONG = 16, 2000  # filters of a net that costs a quarter, and its iterations
+SETTING = ("data", "filters", "shots", "local_steps", "steps", "lr", "beta", "tracking")
 Part = Iterator[tuple[str, Results]]
 
 
@@ -37,17 +38,17 @@ class Study(Tuned):
         kept = args[1].out / "checkpoints"  # type: ignore[attr-defined]
         super().__init__(*args, partial(work, kept), "validation accuracy", larger=True)  # type: ignore[arg-type]
 
-    def tuned(self) -> list[Trial]:
+    def tuned(self, filters: int = 64, steps: int = LENGTHS[1]) -> list[Trial]:
         """Chosen at one shot, in short runs; the lr's grid may grow twice beyond the paper's."""
-        some = [settings(self.data, method, 4 if self.small else LENGTHS[1], 2 if self.small else 20) for method in METHODS]
         if self.small:
-            return [{**s, "lr": 0.05, "local_steps": 2} for s in some]
-        return self.choose(some, LRS, MOMENTA, SEEDS[:1], growth=2, steps=SHORT, points=0)
+            return [{**settings(self.data, 8, method, 4, 2), "lr": 0.05, "local_steps": 2} for method in METHODS]
+        some = [settings(self.data, filters, method, steps, 20) for method in METHODS]
+        return self.choose(some, LRS, MOMENTA, SEEDS[:1], growth=2, steps=steps // SHORT, points=0)
 
 
-def settings(data: str, method: str, steps: int, points: int) -> Trial:
+def settings(data: str, filters: int, method: str, steps: int, points: int) -> Trial:
     """The entries that a method does not have are None, those that are chosen begin in the middle; `points` of a curve."""
-    return {"data": data, "shots": 1, "method": method, "steps": steps, "local_steps": 5, "points": points,
+    return {"data": data, "filters": filters, "shots": 1, "method": method, "steps": steps, "local_steps": 5, "points": points,
             "beta": 0.5 if method.endswith("M") else None, "tracking": 0.5 if method.startswith("Local") else None}
 
 
@@ -67,7 +68,13 @@ def again(s: Study) -> Part:
         yield "5-way 1-shot", s.each(s.tuned(), (0, 1, 2))
 
 
-PARTS: dict[str, Callable[[Study], Part]] = {"1-shot": one_shot, "5-shot": five_shots, "more-seeds": again}
+def narrow(s: Study) -> Part:
+    """A smaller net for longer, tuned by itself, with three seeds."""
+    if not s.small:
+        yield f"5-way 1-shot, {NARROW} filters", s.each(s.tuned(NARROW, LONG), (0, 1, 2))
+
+
+PARTS: dict[str, Callable[[Study], Part]] = {"1-shot": one_shot, "5-shot": five_shots, "more-seeds": again, "narrow": narrow}
 
 
 def main() -> None:
