@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 LRS, MOMENTA = (0.01, 0.05, 0.1), {"beta": (0.1, 0.5, 0.9), "tracking": (0.1, 0.5, 0.9)}  # the paper's
 SHORT = 10  # how many times shorter a trial is that chooses
 LENGTHS = {1: 800, 5: 400}  # iterations by shots: what two cores do in four hours
-NARROW, LONG = 16, 2000  # filters of a net that costs a quarter, and its iterations
+NARROW, LONG = 16, 1000  # filters of a net that costs a quarter, and its iterations
 SETTING = ("data", "filters", "shots", "local_steps", "steps", "lr", "beta", "tracking")
 Part = Iterator[tuple[str, Results]]
 
