@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,9 @@ from rookery.problems import conditional_as_compositional
 from rookery.studies.trials import Result, Trial
 
 CLIENTS, WAYS, QUERY, INNER_LR, USUAL = 16, 5, 15, 0.4, 3
-METHODS = ("FCSG", "FCSG-M", "Acc-FCSG-M", "Local-SCGD", "Local-SCGDM")
+NONE = "No training"  # steps on a task from random weights
+METHODS = ("FCSG", "FCSG-M", "Acc-FCSG-M", "Local-SCGD", "Local-SCGDM", NONE)
+OWN = (0.025, 0.1, 0.4, 1.6)  # step sizes on a new task, where it has not to be that of training
 TURNS = 4  # by 90° each: a turned character is another class
 ALONG, AT_END = 40, {"val": 100, "test": 200}  # new tasks that a point of a curve is made of, and those at the end
 Rows = dict[str, Tensor]
@@ -74,7 +77,7 @@ def held(name: str, part: str, shots: int, number: int) -> list[tuple[Batch, Bat
     return tasks(Batch(fields, None, Batch(inner)))
 
 
-def accuracy(net: Model, x: Tensor, some: list[tuple[Batch, Batch]]) -> float:
+def accuracy(net: Model, x: Tensor, some: list[tuple[Batch, Batch]], lr: float = INNER_LR) -> float:
     """Of query rows after steps on the support rows; batch norm takes the moments of the rows at hand, as in training."""
     losses, right = cross_entropy_losses(net), list[Tensor]()
 
@@ -83,7 +86,7 @@ def accuracy(net: Model, x: Tensor, some: list[tuple[Batch, Batch]]) -> float:
 
     with torch.no_grad():
         for support, query in some:
-            out = net(adapt(loss, x, support, INNER_LR, USUAL, second_order=False), query.inputs)
+            out = net(adapt(loss, x, support, lr, USUAL, second_order=False), query.inputs)
             if not bool(out.isfinite().all()):
                 raise Diverged("outputs after adaptation are not finite")
             right.append((out.argmax(1) == query.labels).double().mean())
@@ -121,6 +124,8 @@ def resumable(kept: Path, trial: Trial) -> Result:
     name, shots, seed = trial["data"], trial["shots"], trial["seed"]
     torch.manual_seed(seed)
     net = net_of(name, trial["filters"])
+    if trial["method"] == NONE:
+        return {**costs({}), **judged(trial, net, net.vector(), trial["lr"]), "diverged": 0.0, "curve": []}
     problem, algorithm = method(trial, net)
     fed, rounds = Federation(problem, clients(name, seed), seed=seed), max(1, trial["steps"] // trial["local_steps"])
     along = held(name, "test", shots, 2 if name == "digits" else ALONG)
@@ -132,14 +137,27 @@ def resumable(kept: Path, trial: Trial) -> Result:
     done = run_to_end(algorithm, fed, algorithm.init(fed, net.vector()), rounds, measure, max(1, rounds // max(1, trial["points"])),
                       may_diverge=True, folder=folder)
     last, over = done.history[-1], done.reason == "diverged"
-    found = dict[str, float]()
-    for part, title in (("val", "validation"), ("test", "test")):
-        some = held(name, part, shots, 4 if name == "digits" else AT_END[part]) if trial["points"] or part == "val" else []
-        found |= {f"{title} accuracy": 1 / WAYS if over else accuracy(net, done.state.x, some)} if some else {}
+    found = dict.fromkeys(("validation accuracy", "test accuracy"), 1 / WAYS) if over else judged(trial, net, done.state.x, INNER_LR)
     columns = ("round", "bytes", "test accuracy") if trial["points"] else ()
     shown = [{"iteration": row["round"] * trial["local_steps"], **{key: row[key] for key in columns}} for row in done.history]
     return {**costs(last), **found, "diverged": float(over), "curve": shown if columns else []}
 
 
+def judged(trial: Trial, net: Model, x: Tensor, lr: float) -> dict[str, float]:
+    """The accuracies on new tasks; those of test classes, also with the step size that is best on validation tasks, of results only."""
+    name, shots = trial["data"], trial["shots"]
+    some = {part: held(name, part, shots, 4 if name == "digits" else number) for part, number in AT_END.items()}
+    found = {"validation accuracy": accuracy(net, x, some["val"], lr)}
+    if trial["points"]:
+        own = {lr: found["validation accuracy"]}
+        for size in () if trial["method"] == NONE else OWN:
+            with suppress(Diverged):
+                own[size] = accuracy(net, x, some["val"], size)
+        found["own step"] = max(own, key=lambda size: own[size])
+        found["test accuracy"] = accuracy(net, x, some["test"], lr)
+        found["test accuracy, own step"] = accuracy(net, x, some["test"], found["own step"])
+    return found
+
+
 def costs(row: Mapping[str, float]) -> dict[str, float]:
-    return {key: row[key] for key in ("round", "exchanges", "bytes", "samples")}
+    return {key: row.get(key, 0.0) for key in ("round", "exchanges", "bytes", "samples")}

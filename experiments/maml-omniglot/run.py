@@ -49,7 +49,8 @@ class Study(Tuned):
 def settings(data: str, filters: int, method: str, steps: int, points: int) -> Trial:
     """The entries that a method does not have are None, those that are chosen begin in the middle; `points` of a curve."""
     return {"data": data, "filters": filters, "shots": 1, "method": method, "steps": steps, "local_steps": 5, "points": points,
-            "beta": 0.5 if method.endswith("M") else None, "tracking": 0.5 if method.startswith("Local") else None}
+            "beta": 0.5 if method in ("FCSG-M", "Acc-FCSG-M", "Local-SCGDM") else None,
+            "tracking": 0.5 if method.startswith("Local") else None}
 
 
 def one_shot(s: Study) -> Part:
