@@ -6,6 +6,7 @@ import auc
 import feddro
 import invariant_logistic
 import loss_tuning
+import maml
 import nets
 import population
 import scoring
@@ -17,6 +18,7 @@ if __name__ == "__main__":
     nets.main()
     feddro.main()
     auc.main()
+    maml.main()
     loss_tuning.main()
     population.main()
     scoring.main()

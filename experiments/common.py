@@ -91,9 +91,12 @@ def timed(work: Callable[[Trial], Result]) -> Callable[[Trial], Result]:
 
 
 def run_to_end(algorithm: Algorithm[Any], fed: Federation[Any], state: Any, rounds: int, measure: Callable[[Any], dict[str, float]],
-               every: int = 1, may_diverge: bool = False) -> Run:
-    """`rookery.training.run` for a trial: one that was interrupted is no result, and raises, so that the study makes it again."""
-    done = run(algorithm, fed, state, rounds, measure, every)
+               every: int = 1, may_diverge: bool = False, folder: Path | None = None) -> Run:
+    """`rookery.training.run` for a trial: one that was interrupted is no result, and raises, so that the study makes it again.
+
+    With a folder, where a long trial keeps its checkpoints, it then goes on from the last one.
+    """
+    done = run(algorithm, fed, state, rounds, measure, every, folder=folder, resume=folder is not None)
     if done.reason == "interrupted":
         raise KeyboardInterrupt
     if done.reason == "diverged" and not may_diverge:

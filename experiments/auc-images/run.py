@@ -213,11 +213,9 @@ def small_net_too(s: Study) -> Part:
 
 
 def tabular(s: Study) -> Part:
-    if s.small:
-        yield from natural(s, "breast-cancer")
-    else:
-        yield from ablated(s, "mammography", None)
-        yield from natural(s, "mammography")
+    data = "breast-cancer" if s.small else "mammography"
+    yield from ablated(s, data, None)
+    yield from natural(s, data)
 
 
 def convolutions(s: Study) -> Part:

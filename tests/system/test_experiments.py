@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,9 @@ def quick(experiment: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> list[d
     pytest.param("auc-images", ("published", "tuned", "ablation", "cats"), {"LocalSCGDAM", "CoDA", "FeDXL1"}, marks=pytest.mark.slow),
     pytest.param("auprc", ("published", "tuned", "inner", "steps", "natural", "longer"), {"FedAvg, stratified", "CODA+", "SOAP"},
                  marks=pytest.mark.slow),
+    pytest.param("maml-sine", ("curves", "sinusoid"), {"FCSG", "Acc-FCSG-M", "Local-SCGDM", "FedAvg", "From scratch"}, marks=pytest.mark.slow),
+    pytest.param("maml-omniglot", ("curves",), {"FCSG", "FCSG-M", "Acc-FCSG-M", "Local-SCGD", "Local-SCGDM"}, marks=pytest.mark.slow),
+    pytest.param("personalised", ("2-classes",), {"FCSG", "Acc-FCSG-M", "FedAvg", "FedAvg, fine-tuned", "Local only"}, marks=pytest.mark.slow),
     ("dro-imbalanced", ("published", "fair", "local-steps", "equal-rounds", "over-local-steps"), {"FedDRO", "FastDRO", "PDSGD", "MBSGD"})])
 def test_the_quick_version_runs_and_leaves_a_record(experiment: str, plots: tuple[str, ...], methods: set[str], tmp_path: Path,
                                                     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,10 +98,44 @@ def test_half_a_run_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     state = algorithm.init(fed, k.x0)
     assert common.run_to_end(algorithm, fed, state, 2, lambda s: {"x": float(s.x)}).rounds == 2
     for reason, error in (("interrupted", KeyboardInterrupt), ("diverged", Diverged)):
-        monkeypatch.setattr(common, "run", lambda *a, reason=reason: Run(state, reason=reason))
+        monkeypatch.setattr(common, "run", lambda *a, reason=reason, **how: Run(state, reason=reason))
         with pytest.raises(error):
             common.run_to_end(algorithm, fed, state, 2, lambda s: {})
     assert common.run_to_end(algorithm, fed, state, 2, lambda s: {}, may_diverge=True).reason == "diverged"
+
+
+@pytest.mark.parametrize(("at", "asked"), [(0.9, {0.1, 0.3, 0.9, 2.7}), (0.2, {0.1, 0.3, 0.033}), (1e9, {0.1, 0.3, 0.9, 2.7, 8.1})])
+def test_a_grid_grows_where_its_end_is_best(at: float, asked: set[float], tmp_path: Path) -> None:
+    """Step sizes first, then what the method has of further choices; at 1e9 the best one is out of reach."""
+    tuning, seen = module("", "tuning"), list[dict[str, Any]]()
+
+    def work(trial: dict[str, Any]) -> dict[str, Any]:
+        seen.append(trial)
+        beta = trial["beta"] or 0.0
+        return {"loss": None if trial["lr"] > at else (math.log(trial["lr"] / at)) ** 2 + (beta - 0.9) ** 2, "seconds": 0.0}
+
+    args = SimpleNamespace(out=tmp_path, jobs=1)
+    s = tuning.Tuned(tmp_path, args, True, work, "loss", larger=False)
+    some = [{"method": "A", "steps": 8, "beta": 0.5}, {"method": "B", "steps": 8, "beta": None}]
+    found = s.choose(some, (0.3, 0.1), {"beta": (0.5, 0.9)}, (100, 101), growth=3, steps=4)
+    best = max(lr for lr in asked if lr <= at)
+    assert found == [{**some[0], "lr": best, "beta": 0.9}, {**some[1], "lr": best}]
+    assert {trial["lr"] for trial in seen} == asked
+    assert {trial["steps"] for trial in seen} == {4}
+    assert {trial["seed"] for trial in seen} == {100, 101}
+
+
+def test_a_trial_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    """What is asked of an interrupted run and what is asked in one go come out alike."""
+    common, k = module("", "common"), counterexample()
+    algorithm = FedDRO(0.02, 0.3, 1)
+    ends = []
+    for folder, lengths in ((tmp_path / "parts", (2, 5)), (None, (5,))):
+        for rounds in lengths:
+            fed = Federation(k.problem, k.data)
+            done = common.run_to_end(algorithm, fed, algorithm.init(fed, k.x0), rounds, lambda s: {"x": float(s.x)}, folder=folder)
+        ends.append((done.rounds, done.state.x, done.column("x"), done.column("bytes")))
+    assert ends[0] == ends[1]
 
 
 # the theory's problem
