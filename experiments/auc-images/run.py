@@ -94,9 +94,9 @@ class Study(Experiment):
         known = {json.dumps(json.loads(line)["trial"], sort_keys=True) for line in lines if line.endswith("\n")}
         return bool(todo) and all(json.dumps(actual(trial), sort_keys=True) in known for trial in todo)
 
-    def each(self, some: Sequence[Trial]) -> Results:
+    def each(self, some: Sequence[Trial], seeds: Sequence[int] = ()) -> Results:
         """All seeds of settings with their step sizes; with --done of those settings that have all seeds."""
-        every = [[{**s, "seed": seed} for seed in self.seeds] for s in some]
+        every = [[{**s, "seed": seed} for seed in seeds or self.seeds] for s in some]
         return self([trial for seeds in every if not self.done or self.there(seeds) for trial in seeds])
 
     def choose(self, some: Sequence[Trial]) -> list[Trial]:
@@ -212,6 +212,13 @@ def small_net_too(s: Study) -> Part:
         yield from published(s, data, (4, 16))
 
 
+def overtaking(s: Study) -> Part:
+    """Where LocalSCGDAM and cross-entropies are close: ten seeds, and step sizes chosen at each share."""
+    for share in () if s.small else (0.02, s.rare):
+        chosen = s.choose([settings(s.images + FLAT, share, m, s.steps, v) for m, v in (NESTED[0], *PLAIN)])
+        yield f"{MLP}ten seeds, {100 * share:g} %", s.each(chosen, range(10))
+
+
 def tabular(s: Study) -> Part:
     data = "breast-cancer" if s.small else "mammography"
     yield from ablated(s, data, None)
@@ -238,6 +245,7 @@ PARTS: dict[str, Callable[[Study], Part]] = {
     "mlp": small_net,
     "tabular": tabular,
     "mlp-more": small_net_too,
+    "overtaking": overtaking,
     "tuned": convolutions,
     "steps": lambda s: steps(s, s.images),
     "periods": lambda s: published(s, s.images, () if s.small else (4, 16)),
