@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common import Experiment
+from parts import InParts
 
 from rookery.studies.statistics import best
-from rookery.studies.trials import Result, Results, Trial
+from rookery.studies.trials import Result, Trial
 
 SEEDS = (100, 101, 102)  # of grids; results have other ones
 GROWTH = 3  # how often a grid may grow
@@ -28,20 +28,13 @@ def rounded(lr: float) -> float:
     return float(f"{lr:.2g}")
 
 
-class Tuned(Experiment):
+class Tuned(InParts):
     """An experiment whose methods are tuned by a metric of held-out rows, `metric`, of which more or less is better."""
 
     def __init__(self, here: Path, args: argparse.Namespace, small: bool, work: Callable[[Trial], Result], metric: str,
                  larger: bool) -> None:
-        super().__init__(here, args, small)
-        self.work, self.metric, self.larger = work, metric, larger
-
-    def __call__(self, todo: Sequence[Trial]) -> Results:
-        return self.study(self.work, todo)
-
-    def each(self, some: Sequence[Trial], seeds: Sequence[int]) -> Results:
-        """All seeds of settings whose hyper-parameters are chosen."""
-        return self([{**s, "seed": seed} for s in some for seed in seeds])
+        super().__init__(here, args, small, work)
+        self.metric, self.larger = metric, larger
 
     def choose(self, some: Sequence[Trial], lrs: Sequence[float], then: Mapping[str, Sequence[float]], seeds: Sequence[int],
                growth: int = GROWTH, **short: Any) -> list[Trial]:

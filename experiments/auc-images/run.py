@@ -10,23 +10,24 @@ Zhang, Zhang, Yang, Souvenir, Gao, "Federated compositional deep AUC maximizatio
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from auc import FLAT, of_h, tables, work
-from common import Experiment, arguments, available
+from common import available
+from parts import InParts, Missing, Part, make_parts, part_arguments
 from show import MLP, plot, record_rows, report
+from tuning import SEEDS as TUNING
+from tuning import rounded
 
 from rookery.studies.statistics import best
 from rookery.studies.trials import Results, Trial
 
 HERE = Path(__file__).resolve().parent
-TUNING = (100, 101, 102)  # the seeds of grids; results have other ones
 TABLES = ("mammography", "breast-cancer")
 PUBLISHED = ("LocalSCGDAM", "CoDA", "LocalSGDAM", "LocalSGDM_RL", "LocalSGDM")
 CORRECTED = ("SCAFFOLD", "FedProx")
@@ -43,7 +44,6 @@ ABLATION = (("LocalSGDAM", "warm"), ("LocalSGDAM", f"warm, {HALF}"), ("LocalSGDA
             ("FeDXL1", "warm"), ("FESS-GDA", "warm"), ("CODASCA", "warm"))
 Pair = tuple[str, str]  # method and variant
 SETTING = ("data", "share", "method", "variant", "local_steps", "steps")
-Part = Iterator[tuple[str, Results]]
 
 
 def settings(data: str, share: float | None, method: str, steps: int, variant: str = "", local_steps: int = 8) -> Trial:
@@ -65,39 +65,24 @@ def actual(trial: Trial) -> Trial:
     return {**trial, "method": trial["method"].removesuffix(OF_H)}
 
 
-class Missing(Exception):
-    """A trial that is not in the store, where none is to be made."""
-
-
-class Study(Experiment):
+class Study(InParts):
     """How trials are chosen."""
 
     def __init__(self, args: Namespace, small: bool) -> None:
-        super().__init__(HERE, args, small)
-        self.small, self.done = small, args.done
+        super().__init__(HERE, args, small, work)
         self.lrs, self.seeds = ((0.1,), TUNING[:1]) if small else ((0.03, 0.1, 0.3, 1.0), (0, 1, 2))
         self.images, self.rare, self.steps = ("digits", 0.05, 8) if small else ("fashion-mnist", 0.01, 2000)
 
-    def __call__(self, todo: Sequence[Trial]) -> Results:
+    def __call__(self, todo: Sequence[Trial], slow: Callable[[Trial], bool] = lambda trial: trial["method"] == "LocalSCGDAM") -> Results:
         """The trials with their results; those of `LocalSCGDAM, h` are LocalSCGDAM's, looked at otherwise."""
-        real = [actual(trial) for trial in todo]
-        if self.done and not self.there(todo):
-            raise Missing
-        # the longest first, so that no process waits long for the last one
-        order = sorted(range(len(todo)), key=lambda i: real[i]["method"] != "LocalSCGDAM")
-        done = dict(zip(order, self.study(work, [real[i] for i in order]), strict=True))
-        return [(trial, of_h(done[i][1]) if trial["method"].endswith(OF_H) else done[i][1]) for i, trial in enumerate(todo)]
+        done = super().__call__([actual(trial) for trial in todo], slow)
+        return [(trial, of_h(result) if trial["method"].endswith(OF_H) else result) for trial, (_, result) in zip(todo, done, strict=True)]
 
     def there(self, todo: Sequence[Trial]) -> bool:
-        """Whether the store has all of these trials."""
-        lines = self.store.read_text().splitlines(keepends=True) if self.store.exists() else []
-        known = {json.dumps(json.loads(line)["trial"], sort_keys=True) for line in lines if line.endswith("\n")}
-        return bool(todo) and all(json.dumps(actual(trial), sort_keys=True) in known for trial in todo)
+        return super().there([actual(trial) for trial in todo])
 
     def each(self, some: Sequence[Trial], seeds: Sequence[int] = ()) -> Results:
-        """All seeds of settings with their step sizes; with --done of those settings that have all seeds."""
-        every = [[{**s, "seed": seed} for seed in seeds or self.seeds] for s in some]
-        return self([trial for seeds in every if not self.done or self.there(seeds) for trial in seeds])
+        return super().each(some, seeds or self.seeds)
 
     def choose(self, some: Sequence[Trial]) -> list[Trial]:
         """The settings with the step sizes of the best AUC on held-out rows, with seeds that no result has.
@@ -131,15 +116,6 @@ class Study(Experiment):
             if not grown:
                 break
         return [{**dict(zip(SETTING, key, strict=True)), "lr": chosen[tuple(s[k] for k in SETTING)]["lr"]} for key, s in short.items()]
-
-
-def rounded(lr: float) -> float:
-    """Two digits.
-
-    >>> rounded(0.1 / 0.09)
-    1.1
-    """
-    return float(f"{lr:.2g}")
 
 
 def named(data: str, table: str) -> str:
@@ -257,34 +233,9 @@ PARTS: dict[str, Callable[[Study], Part]] = {
 
 
 def main() -> None:
-    parser = arguments(__doc__, "auc-images", "small digits, few steps; everything goes to --out")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="which parts, in the order of this list")
-    parser.add_argument("--done", action="store_true", help="make no new trials: parts that lack some are left out")
-    args = parser.parse_args()
+    args = part_arguments(__doc__, "auc-images", "small digits, few steps; everything goes to --out", list(PARTS)).parse_args()
     data = "digits" if args.quick else available("fashion-mnist", "digits", tables)
-    s = Study(args, data == "digits")
-    compared = dict[str, Results]()
-    options = "" if args.parts == list(PARTS) else f" --parts {' '.join(args.parts)}"
-    if not s.small:  # what is there already comes first, so that a run that goes on takes nothing from the record
-        s.done = True
-        for name in args.parts:
-            with suppress(Missing):
-                compared |= PARTS[name](s)
-        s.done = args.done
-    for name in args.parts:
-        try:
-            for table, done in PARTS[name](s):
-                compared[table] = done
-                print(report(table, done), flush=True)
-                if not args.done:
-                    s.record(record_rows(compared), options)
-        except Missing:
-            print(f"{name}: not all of it is there", flush=True)
-        if compared and not args.done:
-            plot(compared, s.where)
-    if compared:
-        plot(compared, s.where)
-        s.record(record_rows(compared), options)
+    make_parts(Study(args, data == "digits"), PARTS, args, report, record_rows, plot)
 
 
 if __name__ == "__main__":

@@ -10,23 +10,24 @@ Wu, Sun, Hu, Li, Zhang, Huang, "Federated conditional stochastic optimization", 
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from common import Experiment, arguments, available
+from common import available
+from parts import InParts, Missing, Part, make_parts, part_arguments
 from precision import FLAT, METHODS, settings_of, tables, work
 from precision_show import plot, record_rows, report
+from tuning import SEEDS as TUNING
+from tuning import rounded
 
 from rookery.studies.statistics import best
 from rookery.studies.trials import Results, Trial
 
 HERE = Path(__file__).resolve().parent
-TUNING = (100, 101, 102)  # the seeds of grids; results have other ones
 SETTING = ("data", "split", "weights", "method", "variant", "inner", "steps")
 LOGITS, UNIFORM, MARGIN, REWEIGHTED, ONE = "logits", "uniform rows", "margin 1", "reweighted", "one batch"
 PLAIN, CONDITIONAL = METHODS[:3], METHODS[4:]
@@ -37,7 +38,6 @@ OWN = [(m, "") for m in CONDITIONAL]
 LONGER = [("FedAvg", ""), ("FedAvg, stratified", ""), ("FCSG", ONE), ("FCSG-M", ONE)]
 INNER = [("FCSG", UNIFORM), ("FCSG-M", f"{UNIFORM}, β = 0.1")]
 STEPS = (0.01, 0.03, 0.1, 0.3)
-Part = Iterator[tuple[str, Results]]
 
 
 def settings(data: str, method: str, steps: int, variant: str = "", split: str = "iid", weights: str = "equal", inner: int = 0) -> Trial:
@@ -53,46 +53,19 @@ def scale(s: Trial) -> float:
     return 1 / (share * (1 - share))
 
 
-def rounded(lr: float) -> float:
-    """Two digits.
-
-    >>> rounded(0.1 / 0.139)
-    0.72
-    """
-    return float(f"{lr:.2g}")
-
-
-class Missing(Exception):
-    """A trial that is not in the store, where none is to be made."""
-
-
-class Study(Experiment):
+class Study(InParts):
     """How trials are chosen."""
 
     def __init__(self, args: Namespace, small: bool) -> None:
-        super().__init__(HERE, args, small)
-        self.small, self.done = small, args.done
+        super().__init__(HERE, args, small, work)
         self.lrs, self.seeds, self.tuning = ((0.1,), TUNING[:1], TUNING[:1]) if small else (STEPS, tuple(range(args.seeds)), TUNING[:2])
         self.net, self.flat, self.steps = ("digits" + FLAT, "digits" + FLAT, 10) if small else ("mnist", "mnist" + FLAT, 300)
 
-    def __call__(self, todo: Sequence[Trial]) -> Results:
-        if self.done and not self.there(todo):
-            raise Missing
-        # the longest first, so that no process waits long for the last one
-        order = sorted(range(len(todo)), key=lambda i: todo[i]["method"] != "Acc-FCSG-M")
-        done = dict(zip(order, self.study(work, [todo[i] for i in order]), strict=True))
-        return [done[i] for i in range(len(todo))]
+    def __call__(self, todo: Sequence[Trial], slow: Callable[[Trial], bool] = lambda trial: trial["method"] == "Acc-FCSG-M") -> Results:
+        return super().__call__(todo, slow)
 
-    def there(self, todo: Sequence[Trial]) -> bool:
-        """Whether the store has all of these trials."""
-        lines = self.store.read_text().splitlines(keepends=True) if self.store.exists() else []
-        known = {json.dumps(json.loads(line)["trial"], sort_keys=True) for line in lines if line.endswith("\n")}
-        return bool(todo) and all(json.dumps(trial, sort_keys=True) in known for trial in todo)
-
-    def each(self, some: Sequence[Trial], seeds: Sequence[int] | None = None) -> Results:
-        """All seeds of settings with their step sizes; with --done of those settings that have all seeds."""
-        every = [[{**s, "seed": seed} for seed in (self.seeds if seeds is None or self.small else seeds)] for s in some]
-        return self([trial for one in every if not self.done or self.there(one) for trial in one])
+    def each(self, some: Sequence[Trial], seeds: Sequence[int] = ()) -> Results:
+        return super().each(some, self.seeds if self.small or not seeds else seeds)
 
     def choose(self, some: Sequence[Trial], lrs: Sequence[float] | None = None, shorter: int = 1, seeds: int = 2) -> list[Trial]:
         """The settings with the step sizes of the best AP on held-out rows, with seeds that no result has.
@@ -215,36 +188,11 @@ PARTS: dict[str, Callable[[Study], Part]] = {
 
 
 def main() -> None:
-    parser = arguments(__doc__, "auprc", "small digits, few steps; everything goes to --out")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="which parts, in the order of this list")
+    parser = part_arguments(__doc__, "auprc", "small digits, few steps; everything goes to --out", list(PARTS))
     parser.add_argument("--seeds", type=int, default=3, help="seeds of results")
-    parser.add_argument("--done", action="store_true", help="make no new trials: parts that lack some are left out")
     args = parser.parse_args()
     data = "digits" if args.quick else available("mnist", "digits", lambda name: tables(name + FLAT))
-    s = Study(args, data == "digits")
-    compared = dict[str, Results]()
-    options = "" if args.parts == list(PARTS) else f" --parts {' '.join(args.parts)}"
-    options += "" if args.seeds == 3 else f" --seeds {args.seeds}"
-    if not s.small:  # what is there already comes first, of all parts, so that a run that goes on takes nothing from the record
-        s.done = True
-        for part in PARTS.values():
-            with suppress(Missing):
-                compared |= part(s)
-        s.done = args.done
-    for name in args.parts:
-        try:
-            for table, done in PARTS[name](s):
-                compared[table] = done
-                print(report(table, done), flush=True)
-                if not args.done:
-                    s.record(record_rows(compared), options)
-        except Missing:
-            print(f"{name}: not all of it is there", flush=True)
-        if compared and not args.done:
-            plot(compared, s.where)
-    if compared:
-        plot(compared, s.where)
-        s.record(record_rows(compared), options)
+    make_parts(Study(args, data == "digits"), PARTS, args, report, record_rows, plot, "" if args.seeds == 3 else f" --seeds {args.seeds}")
 
 
 if __name__ == "__main__":

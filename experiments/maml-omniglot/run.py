@@ -10,17 +10,18 @@ Wu, Sun, Hu, Li, Zhang, Huang, "Federated conditional stochastic optimization", 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from common import arguments, available, rows_of
+from common import available, rows_of
 from fewshot import METHODS, parts, work
+from parts import Part, make_parts, part_arguments
 from show_fewshot import METRICS, plot, report
 from tuning import SEEDS, Tuned
 
-from rookery.studies.trials import Results, Trial
+from rookery.studies.trials import Trial
 
 HERE = Path(__file__).resolve().parent
 LRS, MOMENTA = (0.01, 0.05, 0.1), {"beta": (0.1, 0.5, 0.9), "tracking": (0.1, 0.5, 0.9)}  # the paper's
@@ -28,12 +29,11 @@ SHORT = 10  # how many times shorter a trial is that chooses
 LENGTHS = {1: 800, 5: 400}  # iterations by shots: what two cores do in four hours
 NARROW, LONG = 16, 1000  # filters of a net that costs a quarter, and its iterations
 SETTING = ("data", "filters", "shots", "local_steps", "steps", "lr", "beta", "tracking")
-Part = Iterator[tuple[str, Results]]
 
 
 class Study(Tuned):
     def __init__(self, data: str, *args: object) -> None:
-        self.data, self.small = data, bool(args[2])
+        self.data = data
         # trials keep their checkpoints beside the store
         kept = args[1].out / "checkpoints"  # type: ignore[attr-defined]
         super().__init__(*args, partial(work, kept), "validation accuracy", larger=True)  # type: ignore[arg-type]
@@ -79,18 +79,10 @@ PARTS: dict[str, Callable[[Study], Part]] = {"1-shot": one_shot, "5-shot": five_
 
 
 def main() -> None:
-    parser = arguments(__doc__, HERE.name, "small digits, few steps; everything goes to --out")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS)[:2], help="which parts, in the order of this list")
-    args = parser.parse_args()
+    args = part_arguments(__doc__, HERE.name, "small digits, few steps; everything goes to --out", list(PARTS), default=2).parse_args()
     data = "digits" if args.quick else available("omniglot", "digits", parts)
-    s, compared = Study(data, HERE, args, data == "digits"), dict[str, Results]()
-    options = "" if args.parts == list(PARTS)[:2] else f" --parts {' '.join(args.parts)}"
-    for name in args.parts:
-        for table, done in PARTS[name](s):
-            compared[table] = done
-            print(report(table, done), flush=True)
-            s.record(rows_of(compared, METRICS, SETTING), options)
-        plot(compared, s.where)
+    make_parts(Study(data, HERE, args, data == "digits"), PARTS, args, report, lambda compared: rows_of(compared, METRICS, SETTING), plot,
+               default=2)
 
 
 if __name__ == "__main__":

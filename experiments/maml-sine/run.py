@@ -11,28 +11,27 @@ Sun, Hu, Li, Zhang, Huang, "Federated conditional stochastic optimization", Neur
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from common import arguments, rows_of
+from common import rows_of
+from parts import Part, make_parts, part_arguments
 from show_sine import METRICS, plot, report
 from sinusoids import METHODS, SCRATCH, work
 from tuning import SEEDS, Tuned
 
-from rookery.studies.trials import Results, Trial
+from rookery.studies.trials import Trial
 
 HERE = Path(__file__).resolve().parent
 LRS, MOMENTA = (0.003, 0.01, 0.03, 0.1), {"beta": (0.1, 0.5, 0.9), "tracking": (0.1, 0.5, 0.9)}
 PERIODS = (1, 25)
 SETTING = ("local_steps", "steps", "lr", "beta", "tracking")
-Part = Iterator[tuple[str, Results]]
 
 
 class Study(Tuned):
     def __init__(self, *args: object) -> None:
         super().__init__(*args, work, "validation loss", larger=False)  # type: ignore[arg-type]
-        self.small = bool(args[2])
         self.steps, self.seeds = (5, (0,)) if self.small else (4000, (0, 1, 2, 3, 4))
 
     def tuned(self) -> list[Trial]:
@@ -65,17 +64,8 @@ PARTS: dict[str, Callable[[Study], Part]] = {"tuned": tuned, "periods": periods}
 
 
 def main() -> None:
-    parser = arguments(__doc__, HERE.name, "one seed and few steps; everything goes to --out")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="which parts, in the order of this list")
-    args = parser.parse_args()
-    s, compared = Study(HERE, args, args.quick), dict[str, Results]()
-    options = "" if args.parts == list(PARTS) else f" --parts {' '.join(args.parts)}"
-    for name in args.parts:
-        for table, done in PARTS[name](s):
-            compared[table] = done
-            print(report(table, done), flush=True)
-            s.record(rows_of(compared, METRICS, SETTING), options)
-        plot(compared, s.where)
+    args = part_arguments(__doc__, HERE.name, "one seed and few steps; everything goes to --out", list(PARTS)).parse_args()
+    make_parts(Study(HERE, args, args.quick), PARTS, args, report, lambda compared: rows_of(compared, METRICS, SETTING), plot)
 
 
 if __name__ == "__main__":

@@ -11,27 +11,27 @@ Fallah, Mokhtari, Ozdaglar, "Personalized federated learning with theoretical gu
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from common import arguments, available
+from common import available
+from parts import Part, make_parts, part_arguments
 from shards import ALONE, COMMON, METHODS, TUNED, tables, work
 from show_personal import plot, record_rows, report
 from tuning import SEEDS, Tuned
 
-from rookery.studies.trials import Results, Trial
+from rookery.studies.trials import Trial
 
 HERE = Path(__file__).resolve().parent
 LRS = (0.03, 0.1, 0.3)
 THEN = {"inner_lr": (0.03, 0.1, 0.3), "beta": (0.1, 0.5, 0.9)}
-Part = Iterator[tuple[str, Results]]
 
 
 class Study(Tuned):
     def __init__(self, data: str, *args: object) -> None:
         super().__init__(*args, work, "validation accuracy", larger=True)  # type: ignore[arg-type]
-        self.data, self.small = data, bool(args[2])
+        self.data = data
         self.steps, self.seeds = (10, (0, 1)) if self.small else (800, (0, 1, 2, 3, 4))
 
     def tuned(self, shards: int) -> list[Trial]:
@@ -59,18 +59,9 @@ PARTS: dict[str, Callable[[Study], Part]] = {
 
 
 def main() -> None:
-    parser = arguments(__doc__, HERE.name, "small digits, few steps; everything goes to --out")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="which parts, in the order of this list")
-    args = parser.parse_args()
+    args = part_arguments(__doc__, HERE.name, "small digits, few steps; everything goes to --out", list(PARTS)).parse_args()
     data = "digits" if args.quick else available("fashion-mnist", "digits", tables)
-    s, compared = Study(data, HERE, args, data == "digits"), dict[str, Results]()
-    options = "" if args.parts == list(PARTS) else f" --parts {' '.join(args.parts)}"
-    for name in args.parts:
-        for table, done in PARTS[name](s):
-            compared[table] = done
-            print(report(table, done), flush=True)
-            s.record(record_rows(compared), options)
-        plot(compared, s.where)
+    make_parts(Study(data, HERE, args, data == "digits"), PARTS, args, report, record_rows, plot)
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ def test_a_grid_grows_where_its_end_is_best(at: float, asked: set[float], tmp_pa
         beta = trial["beta"] or 0.0
         return {"loss": None if trial["lr"] > at else (math.log(trial["lr"] / at)) ** 2 + (beta - 0.9) ** 2, "seconds": 0.0}
 
-    args = SimpleNamespace(out=tmp_path, jobs=1)
+    args = SimpleNamespace(out=tmp_path, jobs=1, done=False)
     s = tuning.Tuned(tmp_path, args, True, work, "loss", larger=False)
     some = [{"method": "A", "steps": 8, "beta": 0.5}, {"method": "B", "steps": 8, "beta": None}]
     found = s.choose(some, (0.3, 0.1), {"beta": (0.5, 0.9)}, (100, 101), growth=3, steps=4)

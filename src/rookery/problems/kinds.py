@@ -46,8 +46,8 @@ class Minimization(Problem):
 class Conditional(Problem):
     """An expectation inside a nonlinear function, min_x mean_k E_ξ f_ξ( E_{η|ξ} g_η(x, ξ) ) + h(x).
 
-    g(x, ξ, η) → (b, m, p) for b outer samples and m inner samples of each; f(u, ξ) → (b,) at u of shape (b, p);
-    h(x) → scalar, optional. `gradient` is that of the empirical nested objective: biased, by O(1/m) for smooth f.
+    g(x, ξ, η) → (b, m, p) for b outer samples and m inner samples of each, or (b, 1, p) where g takes their mean itself; f(u, ξ) → (b,)
+    at u of shape (b, p); h(x) → scalar, optional. `gradient` is that of the empirical nested objective: biased, by O(1/m) for smooth f.
     """
 
     ORACLES: ClassVar[tuple[str, ...]] = ("value", "gradient", "g_mean", "g_vjp", "g_pullback", "f_slopes", "h_gradient")
