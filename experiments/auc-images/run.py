@@ -214,6 +214,9 @@ def cats(s: Study) -> Part:
     tried = s([{**t, "lr": rounded(lr * scale(t)), "seed": TUNING[0]} for t in some for lr in lrs])
     chosen = best(tried, SETTING, "validation AUC")
     yield "cats", s([{**chosen[tuple(t[key] for key in SETTING)], "steps": 0, "least": least, "minutes": minutes, "seed": 0} for t in some])
+    base = next(t for t in some if t["method"] == "LocalSGDAM")  # the same after a warm start, for as many iterations as it had
+    yield "cats, warm start", s([{**chosen[tuple(base[key] for key in SETTING)], "variant": f"warm, {HALF}", "steps": 8 if s.small else 488,
+                                  "seed": 0}])
 
 
 PARTS: dict[str, Callable[[Study], Part]] = {
