@@ -72,6 +72,7 @@ OBJECTIVES: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
     "fast_dro": ("FastDRO", KINDS[WorstCase]), "group_dro": ("FedDRO", {}), "group_weights": ("FedGDA-GT", {}),
     "hyper_parameters": ("FedNest", {}), "hyper_representation": ("FedNest", {}), "kl_dro": ("GCIVR", {}),
     "loss_tuning": ("FedBiOAcc", {"algorithm": {"batch": 12}}), "mean_variance": ("FedDRO", {}),
+    "maml": ("FCSG", {"algorithm": {"outer": 1, "inner": 5}, "objective": {"query": 5}}),
     "robust_regression": ("LocalSGDA", {"data": {"name": "breast-cancer"}})}
 
 

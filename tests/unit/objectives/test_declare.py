@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import rookery.objectives as package
-from rookery import Bilevel, Data, Federation, Minimax, Minimization, Model, Problem
+from rookery import Batch, Bilevel, Data, Federation, Minimax, Minimization, Model, Problem
 from rookery.errors import ConfigError, ProblemError
 from rookery.objectives import Given, Objective, Start, declared, objective, objectives
 from rookery.objectives.declare import with_site, written
@@ -62,7 +62,9 @@ def test_the_starting_points_fit_the_problem(name: str) -> None:
     assert isinstance(fed.problem, o.kinds)
     assert (y is not None) == isinstance(fed.problem, Minimax | Bilevel)
     assert torch.equal(o.trained_parameters(x, y, own.model.size), own.vector)
-    batch = fed.problem.sampling.whole(data.views(0))
+    rows = data.views(0)
+    task = Batch({name: column[None] for name, column in rows.items()})  # where outer samples are tasks, all rows are one
+    batch = Batch(task.fields, None, task) if name == "maml" else fed.problem.sampling.whole(rows)
     arguments = (x, batch) if y is None else (x, y, batch)
     value = fed.problem.oracle({Minimax: "f_x", Bilevel: "g_y"}.get(type(fed.problem), fed.problem.ORACLES[0]))(*arguments)
     assert torch.isfinite(value).all()
