@@ -34,9 +34,9 @@ class PerTask:
     query: int = 10
 
     def select(self, draw: Draw, request: Request) -> Selection:
-        outer, inner = both(self, request)
+        outer, inner = _both(self, request)
         data, need = draw.data, inner + self.query
-        groups = whole_clients(data) if self.task is None else data.groups(self.task)
+        groups = _whole_clients(data) if self.task is None else data.groups(self.task)
         for client in draw.clients:
             mine = slice(groups.first[client], groups.first[client] + groups.number[client])
             if groups.size[mine].min() < need:
@@ -80,7 +80,7 @@ class Episodes:
             raise DataError(f"an episode has at least two classes, ways, and a query row of each; got ways={self.ways}, query={self.query}")
 
     def select(self, draw: Draw, request: Request) -> Selection:
-        outer, inner = both(self, request)
+        outer, inner = _both(self, request)
         data, need = draw.data, inner + self.query
         groups = data.groups(self.label)
         for client in draw.clients:
@@ -109,7 +109,7 @@ class Episodes:
         raise DataError("Episodes needs both sizes, outer and inner: there is no full batch of tasks")
 
 
-def both(sampler: object, request: Request) -> tuple[int, int]:
+def _both(sampler: object, request: Request) -> tuple[int, int]:
     """The two sizes of a request, for samplers that need both."""
     if request.outer is None or request.inner is None:
         raise DataError(f"{type(sampler).__name__} needs both sizes, outer (tasks) and inner (rows to adapt to); got outer={request.outer} "
@@ -117,7 +117,7 @@ def both(sampler: object, request: Request) -> tuple[int, int]:
     return request.outer, request.inner
 
 
-def whole_clients(data: Data) -> Groups:
+def _whole_clients(data: Data) -> Groups:
     """All rows of a client as one group."""
     number = len(data.names)
     return Groups(np.arange(int(data.sizes.sum())), data.offsets[:number], data.sizes, np.zeros(number, dtype=np.int64), np.arange(number),

@@ -75,9 +75,9 @@ class Personal:
 
     def by_site(self, evaluation: Evaluation, vector: Tensor, split: str, ledger: Ledger) -> list[dict[str, Any]]:
         """Every site's scores of its adapted model and of the one that it trained alone; nothing where only sums leave the sites."""
-        if self.fed.only_sums:
-            return [{} for _ in self.fed.data.names]
         rows: list[dict[str, Any]] = [{} for _ in self.fed.data.names]
+        if self.fed.only_sums:
+            return rows
         for title, own in (("adapted", self._of(self.how, vector)), ("alone", self._of(self.alone, self.start))):
             for row, scores in zip(rows, evaluation.site_scores(self.fed, own, split), strict=True):
                 row |= {f"{title} {name}": value for name, value in scores.items()}

@@ -12,6 +12,7 @@ import pytest
 import torch
 import twins_soap as twins
 from baselines import HIGH, LOW, different, run, same
+from positive_rows import rows
 from torch import Tensor
 
 from rookery import FCSG, SOAP, Conditional, Data, Federation, box
@@ -105,13 +106,6 @@ def test_who_is_away_keeps_its_values(beta: float) -> None:
     assert len({k for cohort in cohorts for k in cohort}) > len(cohorts[0])  # somebody joined later
     same(ours, twin(data, drawn, cohorts, gamma=0.4, beta=beta))
     different(ours, twin(data, drawn, cohorts, gamma=0.4, beta=beta, wrong="no memory"))
-
-
-def rows(n: int, positives: int, seed: int) -> dict[str, Tensor]:
-    r = torch.Generator().manual_seed(seed)
-    labels = torch.zeros(n, dtype=torch.int64)
-    labels[torch.randperm(n, generator=r)[:positives]] = 1
-    return {"inputs": torch.randn(n, 3, generator=r, dtype=torch.float64) + labels[:, None] * 0.7, "labels": labels}
 
 
 def sites() -> Data:

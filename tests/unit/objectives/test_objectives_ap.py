@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from positive_rows import rows
 from sklearn.metrics import average_precision_score
 from torch import Tensor, nn
 
@@ -22,13 +23,6 @@ ENGINES = ["loop", "vectorised", "wire"]
 
 def linear(x: Tensor, b: Batch) -> Tensor:
     return torch.tanh(b.inputs @ x)
-
-
-def rows(n: int, positives: int, seed: int) -> dict[str, Tensor]:
-    r = torch.Generator().manual_seed(seed)
-    labels = torch.zeros(n, dtype=torch.int64)
-    labels[torch.randperm(n, generator=r)[:positives]] = 1
-    return {"inputs": torch.randn(n, 3, generator=r, dtype=torch.float64) + labels[:, None] * 0.7, "labels": labels}
 
 
 def sites() -> Data:
