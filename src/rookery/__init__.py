@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         estimate_smoothness,
         theory,
     )
+    from .bundle import Bundle, load
     from .data import Batch, Data
     from .errors import RookeryError
     from .federation import Cohort, Epochs, Federation, Placed, Program, Schedule
@@ -113,6 +114,7 @@ __all__ = [
     "BSpiderBoost",
     "Batch",
     "Bilevel",
+    "Bundle",
     "CODAPlus",
     "CoDA",
     "Cohort",
@@ -170,6 +172,7 @@ __all__ = [
     "estimate_smoothness",
     "grad",
     "hvp",
+    "load",
     "simplex",
     "theory",
     "vjp",
@@ -183,6 +186,8 @@ _NAMES = {
         "LocalSCGD", "LocalSCGDAM", "LocalSCGDM", "LocalSGDA", "LocalSGDAM", "LocalSGDM", "MBSGD", "ModifiedFedAvg", "NASA",
         "PDSGD", "PDSGDWeights", "SCAFFOLD", "SCGD", "SGDA", "SMD", "SOAP", "ShroFBO", "SimFBO", "StocBiO", "TTSA", "Unconstrained",
         "estimate_smoothness", "theory"],
+    "bundle": [
+        "Bundle", "load"],
     "data": [
         "Batch", "Data"],
     "errors": [
@@ -193,7 +198,7 @@ _NAMES = {
         "Bilevel", "Compositional", "CompositionalMinimax", "Conditional", "Minimax", "Minimization", "Model", "Pairwise", "Problem",
         "as_bilevel", "ball", "box", "conditional_as_compositional", "cross", "grad", "hvp", "simplex", "vjp"],
 }
-_FOLDERS = ("algorithms", "data", "engines", "federation", "metrics", "models", "objectives", "problems", "report", "studies", "testing",
+_FOLDERS = ("algorithms", "bundle", "data", "engines", "federation", "metrics", "models", "objectives", "problems", "report", "studies", "testing",
             "training")
 
 __getattr__, __dir__ = lazy(__name__, _NAMES, _FOLDERS)

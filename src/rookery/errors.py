@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
-    "AlgorithmError", "CheckpointError", "ConfigError", "DataError", "Diverged", "EngineError", "FrameError", "ModuleError", "NonFinite",
+    "AlgorithmError", "BundleError", "CheckpointError", "ConfigError", "DataError", "Diverged", "EngineError", "FrameError", "ModuleError", "NonFinite",
     "PlacementError", "ProblemError", "RookeryError", "StateLost", "UploadError", "WeightError", "WriteError",
 ]
 
@@ -65,6 +65,10 @@ class StateLost(RookeryError):
 
 class CheckpointError(RookeryError):
     """A checkpoint is truncated, foreign to this run, or missing."""
+
+
+class BundleError(RookeryError):
+    """A folder is no bundle, is not whole, or cannot be exported as was asked."""
 
 
 class WriteError(RookeryError):

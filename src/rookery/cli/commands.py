@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator
@@ -54,6 +55,8 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
             trackers = [tracking.tracker(name, folder, file.stem) for name in track or ()]
             job = build(config, folder)
             console.print(_about(job), markup=False)
+            for note in job.notes:
+                errors.print(f"! {note}", style="yellow", markup=False, soft_wrap=True)
             if (coming := job.forecast()) is not None:
                 console.print(_coming(coming), markup=False)
             with _bar("round", "{task.fields[score]}") as told:
@@ -63,7 +66,7 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
                     score = row.get(f"test {metric}", row.get(f"validation {metric}", nan))
                     told(int(row["round"]), config.run.rounds, f"{metric} {score:.3f}")
 
-                result = job.run(folder, label or folder.name, resume, minutes, callbacks=[tell, *trackers])
+                result = job.run(folder, label or folder.name, resume, minutes, callbacks=[tell, *trackers], bundle=True)
     except KeyboardInterrupt:
         saved = (folder / CHECKPOINT).exists()
         complain(f"interrupted; --resume goes on from the last checkpoint in {folder}" if saved else
@@ -79,6 +82,7 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
             if any(f"{which} {name}" in last for name in names):
                 table.add_row(which, *(f"{last[f'{which} {name}']:.4f}" if f"{which} {name}" in last else "–" for name in names))
         console.print(table)
+    _say_bundle(folder)
     account = job.fed.ledger["train"]
     megabytes = (account.bytes_up + account.bytes_down) / 1e6
     console.print(f"{account.exchanges} exchanges, {megabytes:.2f} MB, {account.samples} samples; see {folder}, "
@@ -89,6 +93,22 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
         raise typer.Exit(DIVERGED)
     if result.reason == "interrupted":
         raise typer.Exit(INTERRUPTED)
+
+
+def _say_bundle(folder: Path) -> None:
+    """What the bundle of a run is worth on test rows, and how to use it."""
+    from ..bundle.bundle import ABOUT
+    from ..studies.assessment import sentences
+    from ..studies.job import BUNDLE
+
+    if not (folder / BUNDLE / ABOUT).exists():
+        return
+    told = json.loads((folder / BUNDLE / ABOUT).read_text(encoding="utf-8"))
+    for sentence in sentences(told["found"], told["threshold"]):
+        console.print(sentence, markup=False, soft_wrap=True)
+    for warning in told["found"]["warnings"]:
+        errors.print(f"! {warning}", style="yellow", markup=False, soft_wrap=True)
+    console.print(f"the model: rookery predict {shlex.quote(str(folder / BUNDLE))} new.csv -o out.csv", markup=False, soft_wrap=True)
 
 
 def _about(job: Job) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..federation import rng
 from .partition import Column, column
 from .store import Data
 
@@ -83,12 +84,27 @@ def _by_group(labels: NDArray[Any], groups: NDArray[Any], shares: NDArray[np.flo
     return chosen[member]
 
 
+def by_hash(groups: NDArray[np.int64], share: float, seed: int, purpose: str) -> NDArray[np.bool_]:
+    """Which rows are set aside where all rows of a group stay together: those whose group's hash falls below the share.
+
+    A group's side depends on its number, the seed and what the rows are set aside for, and on nothing else: sites that have rows of the same
+    patient put them on the same side without comparing lists. About a share of the groups is set aside.
+
+    >>> first, second = by_hash(np.asarray([3, 5, 3]), 0.5, 0, "test"), by_hash(np.asarray([5]), 0.5, 0, "test")
+    >>> bool(first[0] == first[2] and first[1] == second[0])
+    True
+    """
+    keys = rng.combine(rng.as_keys(groups.astype(np.uint64)), seed, rng.name_key(purpose))
+    return np.asarray(rng.uniform(keys, 1)[:, 0] < share)
+
+
 def hold_out(data: Data, share: float, seed: int = 0, groups: str | None = None) -> tuple[Data, Data]:
     """Each client's rows in two: those it trains on, and a share it holds out, at least one.
 
     A client of one row keeps it for training, and is not among the clients of the second part. Which rows a client holds out
-    depends on the seed and its name, not on the other clients. With `groups`, a field such as the patient, all rows of a group at a
-    client go to one part: groups are held out as long as they fit, and a client of one group keeps it for training.
+    depends on the seed and its name, not on the other clients. With `groups`, a field of whole numbers such as the patient, all rows of a
+    group go to one part, at all clients (see `by_hash`), so that a client may hold out none; one that would hold out all its rows, and
+    train on none, is in neither part.
 
     >>> data = Data.from_parts({"a": {"u": np.arange(10.0)}, "b": {"u": np.arange(1.0)}})
     >>> train, held = hold_out(data, 0.2)
@@ -106,27 +122,19 @@ def hold_out(data: Data, share: float, seed: int = 0, groups: str | None = None)
         raise DataError(f"field {groups!r} names a row's group by one number; it has rows of shape {forms[groups].shape}")
     if int(data.sizes.max()) < 2:
         raise DataError("every client has a single row, which it keeps for training; there is nothing to hold out: merge clients first")
+    if groups is not None:
+        return _hold_groups_out(data, share, seed, groups)
     held = np.zeros(int(data.sizes.sum()), dtype=bool)
     number = np.clip(np.floor(share * data.sizes + 0.5).astype(np.int64), 1, None).clip(max=data.sizes - 1)
-    for k, (key, start, size) in enumerate(zip(data.client_keys, data.offsets, data.sizes, strict=True)):
-        r = np.random.default_rng([seed, int(key)])
-        if groups is None:
-            held[start + r.permutation(size)[: number[k]]] = True
-        else:
-            mine = _whole_groups(data.column(groups, k).cpu().numpy(), int(number[k]), r)
-            held[start : start + size] = mine
-
-    if not held.any():
-        raise DataError("no client can hold rows out without splitting a group; hold out by row, or merge clients")
-
+    for key, start, size, own in zip(data.client_keys, data.offsets, data.sizes, number, strict=True):
+        held[start + np.random.default_rng([seed, int(key)]).permutation(size)[:own]] = True
     return data.only(np.flatnonzero(~held)), data.only(np.flatnonzero(held))
 
 
-def _whole_groups(group: NDArray[Any], number: int, r: np.random.Generator) -> NDArray[np.bool_]:
-    """A mask of whole groups that make up about `number` rows, of one group at least where there are two."""
-    values, member = np.unique(group, return_inverse=True)
-    counts, mask = np.bincount(member), np.zeros(len(group), dtype=bool)
-    for g in r.permutation(len(values))[: len(values) - 1]:
-        if not mask.any() or mask.sum() + counts[g] <= number:
-            mask |= member == g
-    return mask
+def _hold_groups_out(data: Data, share: float, seed: int, groups: str) -> tuple[Data, Data]:
+    held = by_hash(data.column(groups).cpu().numpy().astype(np.int64), share, seed, "validation")
+    owner = np.repeat(np.arange(len(data.sizes)), data.sizes)
+    trains = np.bincount(owner, ~held, len(data.sizes))[owner] > 0
+    if not (held & trains).any():
+        raise DataError("no client can hold rows out without splitting a group; hold out by row, merge clients, or take another share")
+    return data.only(np.flatnonzero(~held)), data.only(np.flatnonzero(held & trains))

@@ -86,10 +86,12 @@ def trained(run: Path) -> tuple[Job, Tensor]:
 
 def _rows(job: Job, path: Path) -> Table:
     """Rows as those of the run's data: encoded alike, with the same classes, or only whether these are positive."""
-    section = job.description.data
-    train, _ = section.tables()
-    found = more_rows(path, train, section.label, section.delimiter)
-    return found.binary(section.places(train)) if section.positive else found
+    section, own = job.description.data, job.test
+    classes, _ = section.tables()
+    like = Table({"inputs": own.fields["inputs"][:1], "labels": torch.zeros(1, dtype=torch.int64)}, classes.classes, own.name,
+                 encoder=own.encoder, rows=own.rows)
+    found, places = more_rows(path, like, section.label, section.delimiter), section.positives(classes)
+    return found.binary(places) if places else found
 
 
 def _write(job: Job, vector: Tensor, result: Adapted, about: dict[str, Any]) -> None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from ..data import Data
 from ..data.partition import spread_alike
 from ..data.readers import Table
 from ..data.split import hold_out
+from ..data.tables.encoder import Category, Encoder
+from ..data.tables.rows import Rows, fingerprint
 from ..errors import ConfigError
 from ..federation.engine import choose
 from ..federation.federation import Federation
+from ..federation.ledger import Ledger
 from ..metrics.personal import Adaptation
 from ..models.norm import has_federated_norm
 from ..objectives import balanced_cross_entropy, cross_entropy
@@ -24,10 +28,12 @@ from ..objectives.declare import with_site
 from ..objectives.given import Given
 from ..problems.base import Problem
 from ..problems.model import Model
+from .agreement import agree, raw_fields, raw_problem
 from .choices import ModelSection
 from .description import Description
 from .job import Job
 from .personal import Personal
+from .sections import SitesSection
 
 P = TypeVar("P", bound=Problem)
 
@@ -36,13 +42,22 @@ def build(config: Description, folder: Path | None = None) -> Job:
     """Read the data, spread it over sites, build the model and the problem. The folder is where sites on a wire keep their state."""
     section, seed = config.federation, config.federation.seed
     train, classes, test = config.data.read(seed)
-    site = config.sites.spread(train, classes, seed)
-    data = Data.by_site({name: field for name, field in train.fields.items() if name != "site"}, site.tolist())
+    sites = config.sites.found(train, config.data.site)
+    site = sites.spread(train, classes, seed)
+    train, site, notes = _large_enough(train, site, sites.least)
+    data = Data.by_site(_fields(train), site.tolist())
     data, held = hold_out(data, config.data.validation, seed, groups="group" if "group" in data.fields else None)
+    later = None if config.data.test_at == "server" else _at_sites(sites, train, site, test, seed)
+    setup = Ledger()
+    if train.rows is not None:
+        encoding = _agree(config, train.rows, data, setup)
+        data, held = (encoding.of(rows) for rows in (data, held))
+        train, test = (table.with_inputs(encoding.inputs, encoding.encoder) for table in (train, test))
+        later, notes = None if later is None else encoding.of(later), [*notes, *encoding.notes]
     if section.clients_per_round is not None and section.clients_per_round > len(data.names):
         raise ConfigError(f"federation.clients_per_round is {section.clients_per_round}, but there are {len(data.names)} sites")
     data = config.objective.rows(data, len(train.classes), seed)
-    splits = {"validation": held} | ({} if config.data.test_at == "server" else {"test": _at_sites(config, train, site, test, seed)})
+    splits = {"validation": held} | ({} if later is None else {"test": later})
     splits = {name: with_site(rows, data.names) if "site" in data.fields else rows for name, rows in splits.items()}
     data = data.with_splits(**splits).to(section.device)
     torch.manual_seed(seed)
@@ -50,10 +65,11 @@ def build(config: Description, folder: Path | None = None) -> Job:
     given = config.objective.given(Model(net.to(section.device)), data, len(train.classes), config.algorithm.solves)
     problem = config.objective.problem(given, getattr(config.algorithm, "batch", None))
     fed = _federation(config, problem, data, section.weigh(data), seed, folder)
+    fed.ledger.absorb(setup)
     # another seed than that of the run, which would draw the same rows and cohorts once more
     warm_up = None if config.warm_up.rounds == 0 else _federation(config, balanced_cross_entropy(given.model), data, "samples",
                                                                   seed + 2**32, folder)
-    return Job(config, fed, warm_up, given, test, _personal(config, given, data, seed, folder))
+    return Job(config, fed, warm_up, given, test, _personal(config, given, data, seed, folder), tuple(notes))
 
 
 def _personal(config: Description, given: Given, data: Data, seed: int, folder: Path | None) -> Personal | None:
@@ -67,17 +83,69 @@ def _personal(config: Description, given: Given, data: Data, seed: int, folder: 
                     Adaptation(section.alone_lr, section.alone_steps, section.alone_batch), given.vector)
 
 
-def _at_sites(config: Description, train: Table, site: NDArray[np.str_], test: Table, seed: int) -> Data:
+def _fields(table: Table) -> dict[str, Tensor]:
+    """The columns that sites have: a group is a number that is the same wherever its name is."""
+    fields = {name: field for name, field in table.fields.items() if name != "site"}
+    if "group" in fields and "group" in table.names:
+        fields["group"] = torch.from_numpy(fingerprint(table.values("group")))
+    return fields
+
+
+def _large_enough(train: Table, site: NDArray[np.str_], least: int) -> tuple[Table, NDArray[np.str_], list[str]]:
+    """The training rows of sites that have at least so many of them."""
+    names, place, sizes = np.unique(site, return_inverse=True, return_counts=True)
+    kept = sizes[place] >= least
+    if kept.all():
+        return train, site, []
+    if not kept.any():
+        raise ConfigError(f"sites.least is {least}, and no site has so many training rows; the largest has {sizes.max()}")
+    said = f"{int((sizes < least).sum())} of {len(names)} sites have fewer than least = {least} training rows, {int((~kept).sum())} in all, and are left out"
+    return train.take(kept), site[kept], [said]
+
+
+@dataclass(frozen=True)
+class _Encoding:
+    """What the sites agreed on, all rows of the table encoded by it, and what there was to say about cells."""
+
+    encoder: Encoder
+    inputs: Tensor
+    notes: list[str]
+
+    def of(self, data: Data) -> Data:
+        """Rows whose inputs were their numbers."""
+        return Data({**data.fields, "inputs": self.inputs[data.fields["inputs"]]}, data.names, data.sizes)
+
+
+def _agree(config: Description, rows: Rows, data: Data, ledger: Ledger) -> _Encoding:
+    """The sites' encoder: from sums over their training rows, and from names of categories."""
+    section, notes = config.federation, list[str]()
+    raw, at = raw_fields(rows.sheet, rows.schema, notes.append), data.fields["inputs"]
+    own = Data({name: field[at] for name, field in raw.items()}, data.names, data.sizes)
+    fed = Federation(raw_problem(), own, engine=choose(section.engine), only_sums=section.only_sums, min_batch=section.min_batch, seed=section.seed)
+    encoder = agree(fed, rows.schema, config.data.category_rows)
+    ledger.absorb(fed.ledger)
+    shared = [column.name for column in encoder.columns if isinstance(column, Category) and column.other]
+    if shared:
+        notes.append(f"values of {', '.join(map(repr, shared[:6]))} that no site has {config.data.category_rows} training rows of share one column "
+                     "each, \"other\": declare them under categories in the schema to tell them apart")
+    empty = next((c for c in encoder.columns if isinstance(c, Category) and not c.categories), None)
+    if empty is not None:
+        notes.append(f"no site has {config.data.category_rows} training rows of any value of {empty.name!r}, which says nothing then: declare its "
+                     "categories in the schema, or lower data.category_rows")
+    return _Encoding(encoder, torch.from_numpy(encoder(rows.sheet, rows.schema)), notes)
+
+
+def _at_sites(sites: SitesSection, train: Table, site: NDArray[np.str_], test: Table, seed: int) -> Data:
     """The test rows at the sites: as their own column says, or as the training rows of their class were spread."""
-    if config.sites.how == "column":
-        owners = config.sites.spread(test, test.fields["labels"].numpy(), seed)
+    if sites.how == "column":
+        owners = sites.spread(test, test.fields["labels"].numpy(), seed)
     else:
         owners = spread_alike(train.fields["labels"].numpy(), site, test.fields["labels"].numpy(), seed)
     known = np.isin(owners, site)
-    if not known.all():
+    if not known.all() and sites.least == 1:
         raise ConfigError(f"data.test_at = \"sites\" leaves test rows with the sites that train, and {int((~known).sum())} of them belong "
-                          f"to {owners[~known][0]!r}, which has no training rows: write test_at = \"server\"")
-    return Data.by_site({name: column for name, column in test.fields.items() if name != "site"}, owners.tolist())
+                          f"to {owners[~known][0]!r}, which has no training rows: write test_at = \"server\", or least in [sites]")
+    return Data.by_site({name: column[torch.from_numpy(known)] for name, column in _fields(test).items()}, owners[known].tolist())
 
 
 def _federation(config: Description, problem: P, data: Data, weights: str | list[float], seed: int, folder: Path | None) -> Federation[P]:

@@ -21,10 +21,12 @@ from ..objectives.declare import declared, objectives, written
 from ..objectives.given import Entry
 from ..problems.base import Problem
 from . import modules
+from .assessment import DecisionSection
 from .choices import SAMPLERS, ModelSection, ObjectiveSection, OwnModelSection, SamplingSection
+from .datasection import DataSection
 from .personal import PersonalSection
 from .scores import OwnMetric
-from .sections import DataSection, FederationSection, RunSection, SitesSection, WarmUpSection
+from .sections import FederationSection, RunSection, SitesSection, WarmUpSection
 from .values import build_section, check_entries, nearest, plain, typed
 
 
@@ -40,6 +42,7 @@ class Description:
     federation: FederationSection = field(default_factory=FederationSection)
     warm_up: WarmUpSection = field(default_factory=WarmUpSection)
     personal: PersonalSection = field(default_factory=PersonalSection)
+    decision: DecisionSection = field(default_factory=DecisionSection)
     run: RunSection = field(default_factory=RunSection)
     metrics: tuple[OwnMetric, ...] = ()  # what run.metrics names
 
@@ -59,7 +62,7 @@ class Description:
 
 
 _SECTIONS = {"data": DataSection, "sites": SitesSection, "federation": FederationSection, "warm_up": WarmUpSection,
-             "personal": PersonalSection, "run": RunSection}
+             "personal": PersonalSection, "decision": DecisionSection, "run": RunSection}
 _CHOICES = ("algorithm", "objective", "model")
 
 
@@ -103,7 +106,7 @@ def parse(tree: dict[str, Any], folder: Path | None = None) -> Description:
             raise ConfigError(f"a run needs a section [{needed}] with at least name = \"…\"")
     plain_ones: dict[str, Any] = {name: build_section(cls, tree.get(name, {}), name) for name, cls in _SECTIONS.items()}
     return Description(algorithm=_algorithm(dict(tree["algorithm"]), folder), objective=_objective(dict(tree.get("objective", {})), folder),
-                       model=_model(dict(tree.get("model", {})), folder), metrics=_metrics(plain_ones["run"].metrics, folder), **plain_ones)
+                       model=model_section(dict(tree.get("model", {})), folder), metrics=_metrics(plain_ones["run"].metrics, folder), **plain_ones)
 
 
 def describe(config: Description) -> dict[str, dict[str, Any]]:
@@ -215,7 +218,8 @@ def _samples(found: Any) -> bool:
     return all(callable(getattr(found, method, None)) for method in ("select", "fetch", "whole"))
 
 
-def _model(table: dict[str, Any], folder: Path | None) -> ModelSection | OwnModelSection:
+def model_section(table: dict[str, Any], folder: Path | None = None) -> ModelSection | OwnModelSection:
+    """The section [model] in a table of its entries."""
     name = table.get("name", "")
     if not (isinstance(name, str) and modules.is_own(name)):
         return build_section(ModelSection, table, "model")

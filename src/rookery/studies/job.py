@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import io
 import json
@@ -9,6 +10,7 @@ import platform
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import torch
 from torch import Tensor
 
 from .._version import __version__
+from ..bundle import Bundle
 from ..data import Data
 from ..data.readers import Table
 from ..errors import CheckpointError, ConfigError, Diverged, WriteError
@@ -35,6 +38,7 @@ from ..training.keeper import CHECKPOINT, refuse_taken
 from ..training.loop import run_stages
 from ..training.result import COUNTS, Callback, Metrics, Run
 from ..training.stage import Stage
+from .assessment import Assessment, assess
 from .description import Description, describe
 from .evaluation import Evaluation, settle
 from .forecast import Forecast, forecast
@@ -42,6 +46,8 @@ from .modules import call
 from .personal import Personal
 from .scores import PLAIN, RANKING, row_scores
 from .trials import invocation, machine
+
+BUNDLE = "bundle"  # in the run's folder
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,7 @@ class Job:
     given: Given
     test: Table  # at the server, or in a simulation what the sites have of them
     personal: Personal | None = None  # where sites adapt the model to their own rows
+    notes: tuple[str, ...] = ()  # what there is to say about the rows before anything is trained
 
     @property
     def model(self) -> Model:
@@ -191,8 +198,11 @@ class Job:
         return {name: scores[name] for name in RANKING if name in scores}
 
     def run(self, folder: Path | None, label: str, resume: bool = False, minutes: float | None = None, callbacks: Sequence[Callback] = (),
-            about: dict[str, Any] | None = None) -> Run:
-        """Train, and leave in the folder, if there is one, what a report is made of: history, test predictions and `about.json`."""
+            about: dict[str, Any] | None = None, bundle: bool = False) -> Run:
+        """Train, and leave in the folder, if there is one, what a report is made of: history, test predictions and `about.json`.
+
+        bundle: leave the model too, with all that using it takes
+        """
         section, warm_up = self.description.run, self.description.warm_up
         if warm_up.rounds > section.rounds:
             raise ConfigError(f"warm_up.rounds is {warm_up.rounds}, but the run has {section.rounds} rounds in all: raise run.rounds")
@@ -205,7 +215,7 @@ class Job:
             self._claim(folder, resume)
             try:
                 result = self._train(folder, resume, minutes, callbacks)
-                self._tell(folder, label, result, about or {})
+                self._tell(folder, label, result, about or {}, bundle)
             except WriteError as error:
                 raise WriteError(f"{error}; {self._kept(folder)}") from None
         return result
@@ -238,7 +248,7 @@ class Job:
             write_whole(folder / "history.jsonl", json.dumps(row) + "\n")
         return result
 
-    def _tell(self, folder: Path, label: str, result: Run, about: dict[str, Any]) -> None:
+    def _tell(self, folder: Path, label: str, result: Run, about: dict[str, Any], bundle: bool) -> None:
         """Predictions of the test rows, and what there is to know about the run."""
         vector = self._vector(result)
         settle(self.fed, self.model, vector, self.description.algorithm)
@@ -253,8 +263,24 @@ class Job:
                 "versions": versions, "machine": machine(), "engine": self.fed.engine.name, "reason": result.reason,
                 "failure": result.failure, "iterate": "last" if result.output is None else "uniform",
                 "rounds": result.rounds, "seconds": result.seconds, "ledger": self.fed.ledger.to_json(),
-                "sites": self.sites(vector), "traffic": [asdict(line) for line in result.traffic], **about}
+                "sites": self.sites(vector), "traffic": [asdict(line) for line in result.traffic], "notes": list(self.notes), **about}
+        if bundle and result.reason != "diverged" and self.description.objective.declared.net is None:
+            assessment = assess(self.fed, vector, self.test, self.description.decision)
+            self._bundle(vector, assessment, told).save(folder / BUNDLE)
+            told |= {"assessment": assessment.found | {"threshold": assessment.threshold, "calibrator": assessment.calibrator.to_json()},
+                     "ledger": self.fed.ledger.to_json()}
         write_whole(folder / "about.json", json.dumps(told, indent=1))
+
+    def _bundle(self, vector: Tensor, assessment: Assessment, told: dict[str, Any]) -> Bundle:
+        """The model with all that using it takes."""
+        config, rows = self.description, self.test.rows
+        about = {"title": told["title"], "data": config.data.source, "data digest": _digest(self.fed.data), "rows": int(self.fed.data.sizes.sum()),
+                 "sites": len(self.fed.data.names), "algorithm": self.algorithm_name, "objective": config.objective.name,
+                 "rounds": told["rounds"], "seed": told["seed"], "command": told["command"], **told["versions"],
+                 "date": datetime.now(UTC).date().isoformat(), "description": told["config"]}
+        schema = None if rows is None else rows.schema
+        return Bundle(self.model.module(vector).cpu(), config.model.describe(), tuple(self.test.fields["inputs"].shape[1:]), self.test.classes,
+                      assessment.calibrator, assessment.threshold, schema, self.test.encoder, assessment.found, about)
 
     def _claim(self, folder: Path, resume: bool) -> None:
         """Refuse a folder that holds another run, before any work is done."""
@@ -289,6 +315,14 @@ class Job:
             own = self.personal.by_site(self.evaluation, vector, split, self.fed.ledger)
             table = [row | more for row, more in zip(table, own, strict=True)]
         return table
+
+
+def _digest(data: Data) -> str:
+    """A SHA-256 of the clients' names and training rows."""
+    found = hashlib.sha256("\n".join([*data.names, *data.fingerprint()]).encode())
+    for _, column in sorted(data.fields.items()) if data.in_memory else ():
+        found.update(column.detach().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
 
 
 def _description(path: Path) -> Any:

@@ -1,13 +1,12 @@
-"""The sections of a run's description, and what each of them builds; [objective] and [model] stand in `choices`.
+"""The sections of a run's description, and what each of them builds; [data] stands in `datasection`, [objective] and [model] in `choices`.
 
 `description` reads them from TOML, `build` puts them together.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass, fields, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,148 +15,41 @@ from numpy.typing import NDArray
 from ..algorithms import FedAvg
 from ..data import Data, positive_counts
 from ..data.columns import found_device
-from ..data.imbalance import drop_positives, long_tail, step
 from ..data.partition import by_column, by_quantity, dirichlet, iid, label_shards
-from ..data.readers import Table, load, read_csv, read_images, read_npz
+from ..data.readers import Table
 from ..errors import ConfigError
-
-
-@dataclass(frozen=True)
-class DataSection:
-    """[data] what to train on: a data set by `name`, or your own file or folder under `csv`, `npz` or `images`.
-
-    label, site, group: columns of your own table; no `group` (the patient) has rows in both training and test part
-    keep, drop, text:   columns to keep as fields as well (a protected attribute), to leave out, and to read as texts though they are
-                        numbers (a code); `delimiter` is what stands between the values of a csv file
-    test, test_share:   a file of test rows, or the share of rows that become them; which ones depends on `split_seed` alone
-    test_at:            who has them: the "server", which scores them itself, or the "sites", which send sums of their scores
-    positive:           classes that become label 1, all others 0
-    keep_positives, positive_share, long_tail, minority with minority_keep: make training classes rare
-    validation:         the share of its rows that each site holds out
-    """
-
-    name: str | None = None
-    csv: str | None = None
-    npz: str | None = None
-    images: str | None = None
-    label: str | None = None
-    site: str | None = None
-    group: str | None = None
-    keep: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    text: tuple[str, ...] = ()
-    delimiter: str = ","
-    test: str | None = None
-    test_share: float | None = None
-    test_at: Literal["server", "sites"] = "server"
-    split_seed: int = 0
-    size: int | None = None
-    positive: tuple[int | str, ...] = ()
-    keep_positives: float | None = None
-    positive_share: float | None = None
-    long_tail: float | None = None
-    minority: tuple[int | str, ...] = ()
-    minority_keep: float | None = None
-    validation: float = 0.2
-
-    def __post_init__(self) -> None:
-        sources = [s for s in ("name", "csv", "npz", "images") if getattr(self, s) is not None]
-        if len(sources) != 1:
-            raise ConfigError(f"give one of name, csv, npz and images; got {', '.join(sources) or 'none of them'}")
-        if self.csv is not None and self.label is None:
-            raise ConfigError("csv needs label = \"the column to predict\"")
-        own = [k for k in ("label", "site", "group", "test", "keep", "drop", "text") if getattr(self, k)]
-        if own and self.csv is None and self.npz is None:
-            raise ConfigError(f"{own[0]} names a column or file of your own table; it goes with csv or npz")
-        if (self.keep or self.drop or self.text or self.delimiter != ",") and self.csv is None:
-            raise ConfigError("keep, drop and text name columns of a csv file, and delimiter is of one; an npz file has the arrays you put "
-                              "into it")
-        if len(self.delimiter) != 1:
-            raise ConfigError(f"delimiter is the one character between the values of a csv file; got {self.delimiter!r}")
-        if self.size is not None and self.images is None:
-            raise ConfigError("size is the height and width that pictures are brought to; it goes with images")
-        thinned = [k for k in ("keep_positives", "positive_share", "long_tail", "minority") if getattr(self, k)]
-        if len(thinned) > 1:
-            raise ConfigError(f"{thinned[0]} and {thinned[1]} both make classes rare; keep one of them")
-        if bool(self.minority) != (self.minority_keep is not None):
-            raise ConfigError("minority = [classes] and minority_keep = share go together")
-
-    @property
-    def source(self) -> str:
-        """What to call it."""
-        return self.name or Path(str(self.csv or self.npz or self.images)).name
-
-    def read(self, seed: int) -> tuple[Table, NDArray[np.int64], Table]:
-        """Training rows, the class that each of them had at first, and test rows."""
-        train, test = self.tables()
-        if train.fields["labels"].dim() != 1:
-            raise ConfigError(f"{self.source!r} has several labels a row; a run from a file needs one")
-        classes, number = train.fields["labels"].numpy(), len(train.classes)
-        if number < 2:
-            where = f" in the label column {self.label!r}" if self.label else " as their label"
-            raise ConfigError(f"there must be two classes at least; all rows of {self.source!r} have {train.classes[0]!r}{where}: "
-                              "name another column, or add rows of another class")
-        if self.csv is not None and number > max(20, len(train) / 5):
-            raise ConfigError(f"a label is one of some classes, but {self.label!r} has {number} different values in {len(train)} rows: "
-                              "bin them, or name another column")
-        if self.positive:
-            places = self.places(train)
-            train, test = train.binary(places), test.binary(places)
-        keep = self._thinning(train, seed)
-        return (train, classes, test) if keep is None else (train.take(keep), classes[keep], test)
-
-    def tables(self) -> tuple[Table, Table]:
-        """Training and test rows as they are read, with all their classes."""
-        said: dict[str, Any] = {} if self.test_share is None else {"test_share": self.test_share}
-        options: dict[str, Any] = {**said, "seed": self.split_seed}
-        columns = {"site": self.site, "group": self.group, "test": self.test}
-        if self.csv is not None:
-            assert self.label is not None
-            return read_csv(self.csv, self.label, keep=self.keep, drop=self.drop, text=self.text, delimiter=self.delimiter,
-                            **columns, **options)  # type: ignore[arg-type]
-        if self.npz is not None:
-            return read_npz(self.npz, self.label or "labels", **columns, **options)  # type: ignore[arg-type]
-        if self.images is not None:
-            return read_images(self.images, self.size, **options)
-        assert self.name is not None
-        return load(self.name, **(options if self.split_seed else said))
-
-    def places(self, train: Table) -> list[int]:
-        """The places of the positive classes."""
-        return [self._class(train, one) for one in self.positive]
-
-    def _thinning(self, train: Table, seed: int) -> NDArray[np.bool_] | None:
-        labels = train.fields["labels"].numpy()
-        if self.long_tail is not None:
-            return long_tail(labels, self.long_tail, seed)
-        if self.minority_keep is not None:
-            places = [self._class(train, one) for one in self.minority]
-            return step(labels, places, self.minority_keep, seed)
-        if self.keep_positives is not None or self.positive_share is not None:
-            return drop_positives(labels, self.keep_positives, self.positive_share, seed)
-        return None
-
-    def _class(self, train: Table, one: int | str) -> int:
-        """The place of a class: by its name, which may be a number, or else by its place."""
-        if str(one) in train.classes:
-            return train.classes.index(str(one))
-        if isinstance(one, str) or not 0 <= one < len(train.classes):
-            raise ConfigError(f"{one!r} is not a class of {self.source!r}; the classes are {', '.join(train.classes)}")
-        return one
 
 
 @dataclass(frozen=True)
 class SitesSection:
     """[sites] how rows are spread over sites: by chance, by class (dirichlet, shards), in unequal sizes, or as a column says.
 
-    `pooled` leaves them together at one, for methods of one machine.
+    Where the rows have a site of their own, as a table has whose site column is named, that is the federation; other rows are spread by
+    Dirichlet draws, unless `how` says otherwise. `pooled` leaves them together at one, for methods of one machine. Sites that have fewer
+    training rows than `least` are left out.
     """
 
-    how: Literal["iid", "dirichlet", "shards", "quantity", "column", "pooled"] = "dirichlet"
+    how: Literal["iid", "dirichlet", "shards", "quantity", "column", "pooled"] | None = None
     number: int = 8
     alpha: float = 1.0
     per_site: int = 2
     column: str = "site"
+    least: int = 1
+
+    def __post_init__(self) -> None:
+        if self.least < 1:
+            raise ConfigError(f"least is the number of rows that a site needs, at least 1; got {self.least}")
+
+    def found(self, train: Table, named: str | None) -> SitesSection:
+        """The section with `how` it is done: by their column where rows have a site; another way beside a column that was `named` is refused."""
+        own = {"how", "number", "alpha", "per_site"} - {f.name for f in fields(self) if getattr(self, f.name) == f.default}
+        if named is not None and (self.how not in (None, "column", "pooled") or (self.how is None and own)):
+            what = f"how = \"{self.how}\"" if self.how else f"{min(own)} = {getattr(self, min(own))}"
+            raise ConfigError(f"the site column {named!r} is named in [data], so that its values are the sites, and [sites] {what} makes others: "
+                              "leave one of the two out")
+        if self.how is not None:
+            return self
+        return replace(self, how="column" if self.column in train.fields and not own else "dirichlet")
 
     def spread(self, train: Table, classes: NDArray[np.int64], seed: int) -> NDArray[np.str_]:
         """The site of each row; `classes` are those that differ from site to site."""
@@ -172,7 +64,7 @@ class SitesSection:
                 return np.full(len(train), "everyone")
             case "dirichlet":
                 return dirichlet(classes, self.number, self.alpha, seed)
-            case "column":
+            case _:
                 if self.column not in train.fields:
                     have = ", ".join(sorted(set(train.fields) - {"inputs", "labels"})) or "none"
                     raise ConfigError(f"sites.column is {self.column!r}, which the rows do not have; they have {have}. "

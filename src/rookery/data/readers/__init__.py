@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from ...errors import DataError
-from .adult import adult
+from ..tables.rows import Rows
+from .adult import adult, adult_rows
 from .base import Table
 from .cifar import cifar10, cifar100
 from .embedded import breast_cancer, digits, iris, wine
@@ -18,9 +19,28 @@ from .medmnist import FILES as MEDMNIST
 from .medmnist import medmnist, medmnist_parts
 from .mnist import fashion_mnist, mnist
 from .omniglot import omniglot, omniglot_splits
+from .npz import read_npz
+from .sites import SITE_ROWS
 from .stl10 import stl10
-from .table import read_csv, read_npz
-from .tabular import mammography, oil_spill, page_blocks, phoneme, satlog
+from .table import encoded, read_csv
+from .tabular import (
+    mammography,
+    mammography_rows,
+    oil_spill,
+    oil_spill_rows,
+    page_blocks,
+    page_blocks_rows,
+    phoneme,
+    phoneme_rows,
+    satlog,
+    satlog_rows,
+)
+
+
+
+def _encoded(name: str, **options: Any) -> tuple[Table, Table]:
+    return encoded(SITE_ROWS[name](**options))
+
 
 DATASETS: dict[str, Callable[..., tuple[Table, Table]]] = {
     "adult": adult, "breast-cancer": breast_cancer, "cifar10": cifar10, "cifar100": cifar100, "digits": digits,
@@ -28,8 +48,15 @@ DATASETS: dict[str, Callable[..., tuple[Table, Table]]] = {
     "omniglot": omniglot, "page-blocks": page_blocks, "phoneme": phoneme, "satlog": satlog, "stl10": stl10, "wine": wine,
     **{name: partial(libsvm, name) for name in ("a9a", "ijcnn1", "w8a")},
     **{name: partial(medmnist, name) for name in MEDMNIST},
+    **{name: partial(_encoded, name) for name in SITE_ROWS},
 }
 """The readers of `load`, by the names of their data sets."""
+
+ROWS: dict[str, Callable[..., Rows]] = {
+    "adult": adult_rows, "mammography": mammography_rows, "oil-spill": oil_spill_rows, "page-blocks": page_blocks_rows,
+    "phoneme": phoneme_rows, "satlog": satlog_rows, **SITE_ROWS,
+}
+"""Those of them that are tables of columns: their rows before they are encoded, for sites that agree on an encoder."""
 
 
 def load(name: str, **options: Any) -> tuple[Table, Table]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import DataError
-from .encode import Encoder
+from ..tables.encoder import Encoder
+from ..tables.kinds import order
+from ..tables.rows import Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +24,7 @@ class Table:
     """Rows of one data set before they have owners.
 
     `fields` has at least `inputs` and `labels`; a label is a place in `classes`, or for several labels a row one 0 or 1 per class.
-    `names` says what the numbers of other fields mean (`names["site"]`), and what the columns of `inputs` are. `encoder` made these.
+    `names` says what the numbers of other fields mean (`names["site"]`), and what the columns of `inputs` are. `encoder` made these of `rows`.
 
     >>> table = Table({"inputs": torch.zeros(3, 2), "labels": torch.tensor([0, 1, 1])}, ("no", "yes"), "toy")
     >>> len(table), table.values("labels").tolist()
@@ -34,6 +36,7 @@ class Table:
     name: str
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     encoder: Encoder | None = None  # of a table of texts and numbers: how its columns became inputs
+    rows: Rows | None = None  # of such a table: its rows before that; without an encoder, inputs are their numbers
 
     def __post_init__(self) -> None:
         for needed in ("inputs", "labels"):
@@ -68,8 +71,12 @@ class Table:
     def take(self, rows: NDArray[Any] | Tensor) -> Table:
         """Some rows: their numbers, or a mask."""
         where = torch.as_tensor(rows)
-        return Table({name: column[where] for name, column in self.fields.items()}, self.classes, self.name, self.names,
-                     self.encoder)
+        return replace(self, fields={name: column[where] for name, column in self.fields.items()})
+
+    def with_inputs(self, inputs: Tensor, encoder: Encoder) -> Table:
+        """The same rows with the inputs that their numbers, which `inputs` are so far, have in a table of all rows."""
+        return replace(self, fields={**self.fields, "inputs": inputs[self.fields["inputs"]]}, encoder=encoder,
+                       names={**self.names, "inputs": encoder.names})
 
     def values(self, field: str) -> NDArray[np.str_]:
         """The name behind each number of a field, such as the site of each row."""
@@ -80,7 +87,7 @@ class Table:
         return np.asarray([names[place] for place in self.fields[field].tolist()])
 
     def binary(self, positive: Iterable[int | str]) -> Table:
-        """The same rows with label 1 for the `positive` classes (numbers or names) and 0 for the others."""
+        """The same rows with label 1 for the `positive` classes (numbers or names) and 0 for the others; two classes keep their names."""
         places = set()
         for one in positive:
             if (one not in self.classes) if isinstance(one, str) else not 0 <= one < len(self.classes):
@@ -91,7 +98,17 @@ class Table:
         if self.fields["labels"].dim() == 2:
             raise DataError(f"table {self.name!r} has several labels a row; choose one column of its labels instead")
         labels = torch.isin(self.fields["labels"], torch.tensor(sorted(places))).long()
-        return Table({**self.fields, "labels": labels}, ("negative", "positive"), self.name, self.names, self.encoder)
+        names = ("negative", "positive")
+        if len(self.classes) == 2:
+            names = (self.classes[1 - min(places)], self.classes[min(places)])
+        return replace(self, fields={**self.fields, "labels": labels}, classes=names)
+
+
+def codes(*parts: Sequence[str]) -> tuple[tuple[str, ...], list[NDArray[np.int64]]]:
+    """The different texts of all parts, sorted (as numbers if they are), and each part as places among them."""
+    found = sorted({value for part in parts for value in part}, key=order)
+    place = {value: i for i, value in enumerate(found)}
+    return tuple(found), [np.asarray([place[value] for value in part], dtype=np.int64) for part in parts]
 
 
 def pixels(images: NDArray[np.uint8]) -> Tensor:

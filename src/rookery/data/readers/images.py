@@ -14,8 +14,7 @@ from torch import Tensor
 from ...errors import DataError
 from ..folder import locate
 from ..split import split
-from .base import Table, numbers, pixels
-from .encode import codes
+from .base import Table, codes, numbers, pixels
 
 ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
 
@@ -48,7 +47,20 @@ def read_images(path: str | Path, size: int | tuple[int, int] | None = None, *, 
 def read_pictures(root: Path, size: tuple[int, int], mode: str) -> tuple[Tensor, list[str]]:
     """All pictures in ROOT/CLASS/… brought to one size, and the class of each."""
     files = _files(root)
-    return pixels(_stack(files, size, mode)), [file.relative_to(root).parts[0] for file in files]
+    return picture_inputs(files, (1 if mode == "L" else 3, *size)), [file.relative_to(root).parts[0] for file in files]
+
+
+def picture_files(root: Path) -> list[Path]:
+    """All pictures below a folder, whether it has sub-folders or not."""
+    files = [file for file in sorted(root.rglob("*")) if file.suffix.lower() in ENDINGS]
+    if not files:
+        raise DataError(f"{root} must have pictures in it ({', '.join(sorted(ENDINGS))}); it has none")
+    return files
+
+
+def picture_inputs(files: list[Path], shape: tuple[int, ...]) -> Tensor:
+    """Pictures as rows of a shape: grey or in colours, brought to its size."""
+    return pixels(_stack(files, (shape[1], shape[2]), "L" if shape[0] == 1 else "RGB"))
 
 
 def decode(source: Path | bytes, name: str, mode: str, size: tuple[int, int] | None = None) -> NDArray[np.uint8]:

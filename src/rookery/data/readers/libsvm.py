@@ -8,8 +8,7 @@ import torch
 from ...errors import DataError
 from ..folder import folder, present
 from ..split import split
-from .base import Table
-from .encode import codes
+from .base import Table, codes
 
 URL = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/"
 FEATURES = {"a9a": 123, "w8a": 300, "ijcnn1": 22}

@@ -1,0 +1,115 @@
+"""What cells of text mean: missing values, numbers as people write them, dates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .sheet import pandas
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MISSING = ("", "?", "NA", "N/A", "n/a", "nan", "NaN", "NAN", "null", "NULL", "None", "NaT")
+FORMATS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%Y%m%d", "%d-%m-%Y", "%d-%b-%Y", "%d-%b-%y", "%b %d, %Y", "%d %b %Y",
+           "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%b-%Y", "%Y-%m")
+TIMES = ("", " %H:%M:%S", "T%H:%M:%S", " %H:%M", "T%H:%M", " %H:%M:%S.%f", "T%H:%M:%S.%f", "T%H:%M:%SZ", " %H:%M:%S UTC")
+SYMBOLS = "$€£%"
+_THOUSANDS = {",": re.compile(r"^[+-]?\d{1,3}(,\d{3})+(\.\d+)?$"), ".": re.compile(r"^[+-]?\d{1,3}(\.\d{3})+(,\d+)?$")}
+
+
+class Writing(NamedTuple):
+    """How numbers are written: the decimal mark, the mark between thousands, and a symbol such as $ or % that goes with every number."""
+
+    decimal: str = "."
+    thousands: str = ""
+    symbol: str = ""
+
+
+def is_missing(cells: pd.Series[str], more: Collection[str] = (), tokens: Collection[str] = MISSING) -> NDArray[np.bool_]:
+    """Where a cell stands for no value."""
+    return np.asarray(cells.isin([*tokens, *more]), dtype=bool)
+
+
+def parse_numbers(cells: pd.Series[str], writing: Writing = Writing()) -> NDArray[np.float64]:
+    """The cells as numbers; NaN where one is none, or none that is finite.
+
+    >>> import pandas as pd
+    >>> parse_numbers(pd.Series(["1.5", "x", "inf"])).tolist(), parse_numbers(pd.Series(["1.234,5"]), Writing(",", ".")).tolist()
+    ([1.5, nan, nan], [1234.5])
+    """
+    if writing.symbol:
+        cells = cells.str.strip(writing.symbol + " ")
+    if writing.thousands:
+        cells = cells.str.replace(writing.thousands, "", regex=False)
+    if writing.decimal != ".":
+        cells = cells.where(~cells.str.contains(".", regex=False), "no number").str.replace(writing.decimal, ".", regex=False)
+    found = np.asarray(pandas().to_numeric(cells, errors="coerce"), dtype=np.float64)
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def how_written(cells: pd.Series[str]) -> Writing:
+    """How the numbers among some cells are written: the way in which most of them can be read, plain ones first."""
+    sample = cells.iloc[:2000]
+    with_symbol = {mark: float((sample.str.startswith(mark) | sample.str.endswith(mark)).mean()) for mark in SYMBOLS}
+    symbol = max(with_symbol, key=lambda mark: with_symbol[mark]) if len(sample) else ""
+    symbol = symbol if symbol and with_symbol[symbol] > 0.5 else ""
+    bare = sample.str.strip(symbol + " ") if symbol else sample
+    grouped = {mark: int(bare.map(lambda cell: bool(pattern.match(cell))).sum()) for mark, pattern in _THOUSANDS.items()}
+    ways = [Writing(".", "", symbol), Writing(",", "", symbol)]
+    # 1,234 may be either: grouped digits in every cell with a comma speak for thousands
+    commas, points = (int(bare.str.contains(mark, regex=False).sum()) for mark in ",.")
+    if grouped[","] and grouped[","] >= commas:
+        ways.insert(1, Writing(".", ",", symbol))
+    if grouped["."] and commas and grouped["."] >= points:
+        ways.append(Writing(",", ".", symbol))
+    read = [int(np.isfinite(parse_numbers(sample, way)).sum()) for way in ways]
+    return ways[int(np.argmax(read))]
+
+
+def parse_dates(cells: pd.Series[str], form: str) -> NDArray[np.float64]:
+    """The cells as days since the beginning of 1970, with the time of day as a fraction; NaN where one does not follow the format.
+
+    >>> import pandas as pd
+    >>> parse_dates(pd.Series(["02.01.1970", "no date"]), "%d.%m.%Y").tolist()
+    [1.0, nan]
+    """
+    pd = pandas()
+    found = pd.to_datetime(cells, format=form, errors="coerce")
+    if getattr(found.dtype, "tz", None) is not None:
+        found = found.dt.tz_localize(None)
+    nanoseconds = found.to_numpy(dtype="datetime64[ns]").astype(np.int64)
+    return np.where(np.asarray(found.isna()), np.nan, nanoseconds / 86_400e9)
+
+
+def date_format(cells: pd.Series[str], share: float) -> tuple[str, str | None] | None:
+    """The format that at least a share of the cells follows, and another one that would do as well: whether the day comes first."""
+    sample = cells.iloc[:2000]
+    if not len(sample) or float(sample.str.contains(r"\d", regex=True).mean()) < share or float(sample.str.len().max()) > 40:
+        return None
+    fitting = []
+    for form in FORMATS:
+        for time in TIMES:
+            if len(first := sample.iloc[:20]) and np.isfinite(parse_dates(first, form + time)).mean() < min(share, 0.5):
+                continue
+            if np.isfinite(parse_dates(sample, form + time)).mean() >= share:
+                fitting.append(form + time)
+                break
+    if not fitting:
+        return None
+    if len(sample) < len(cells) and len(fitting) > 1:
+        fitting = [form for form in fitting if np.isfinite(parse_dates(cells, form)).mean() >= share] or fitting[:1]
+    best = max(fitting, key=lambda form: np.isfinite(parse_dates(cells, form)).mean())
+    swapped = {"%d/%m": "%m/%d", "%m/%d": "%d/%m"}
+    other = next((form for form in fitting if form != best and form.startswith(swapped.get(best[:5], "never"))), None)
+    return best, other
+
+
+def example(cells: Any, mask: NDArray[np.bool_]) -> tuple[int, str]:
+    """The first cell of a mask: its row and its text."""
+    row = int(np.flatnonzero(mask)[0])
+    return row, str(cells.iloc[row])

@@ -1,0 +1,119 @@
+"""Rows of a table before they are encoded: which of them train and which test, what is predicted, and whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...errors import DataError
+from ...federation import rng
+from ..split import by_hash, split
+from .kinds import find_classes, whole_texts
+from .look import demand_values, look
+from .schema import Schema, demand_column
+from .sheet import Sheet
+
+OWN = frozenset({"inputs", "labels", "site", "group", "index", "key", "inner", "fields"})  # names of fields that tables use themselves
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A table whose columns are not encoded yet: all its rows, in one sheet, and the numbers of those to train on and of those to test."""
+
+    sheet: Sheet
+    schema: Schema
+    train: NDArray[np.int64]
+    test: NDArray[np.int64]
+    name: str
+
+    def codes(self) -> tuple[dict[str, Tensor], dict[str, tuple[str, ...]]]:
+        """Labels, sites, groups and kept columns of all rows as places among names, and these names."""
+        schema, sheet = self.schema, self.sheet
+        fields, names = dict[str, Tensor](), dict[str, tuple[str, ...]]()
+        labels = np.asarray(whole_texts(sheet, schema.label), dtype=object)
+        place = {name: i for i, name in enumerate(schema.classes)}
+        unknown = np.asarray([label not in place for label in labels])
+        if unknown.any():
+            row = int(np.flatnonzero(unknown)[0])
+            raise DataError(f"labels must be classes that the schema names ({', '.join(schema.classes)}), but {sheet.where(row)} of {sheet.file} "
+                            f"has {labels[row]!r}: correct it, or add the class")
+        fields["labels"] = torch.tensor([place[label] for label in labels], dtype=torch.int64)
+        for field, column in (("site", schema.site), ("group", schema.group), *((name, name) for name in schema.keep)):
+            if column is not None:
+                values = demand_values(sheet, column, field, schema.missing) if field in ("site", "group") else np.asarray(sheet.texts(column), dtype=object)
+                found, own = np.unique(values.astype(str), return_inverse=True)
+                names[field], fields[field] = tuple(found.tolist()), torch.from_numpy(own.astype(np.int64))
+        return fields, names
+
+
+def make_rows(sheet: Sheet, schema: Schema, *, name: str, test: Sheet | None = None, test_share: float = 0.25, seed: int = 0) -> Rows:
+    """Which rows train and which test: those of a file of their own, else a stratified share, or with groups a share of these by a hash."""
+    clash = OWN & {*schema.keep}
+    if clash:
+        raise DataError(f"the column {sorted(clash)[0]!r} cannot be kept under its name, which tables use themselves; rename it")
+    schema.fit(sheet)
+    if test is not None:
+        both, own = _both(sheet, test, schema)
+        return Rows(both, schema, np.arange(own), np.arange(own, len(both)), name)
+    if schema.group is not None:
+        owners = demand_values(sheet, schema.group, "group", schema.missing)
+        held = by_hash(fingerprint(owners), test_share, seed, "test")
+        train, tested = np.flatnonzero(~held), np.flatnonzero(held)
+        if not len(train) or not len(tested):
+            raise DataError(f"{len(np.unique(owners.astype(str)))} values of {schema.group!r} are too few to set a share of {test_share:g} aside for "
+                            "the test; give a file of test rows, or another share")
+        return Rows(sheet, schema, train, tested, name)
+    parts = split(np.asarray(whole_texts(sheet, schema.label)), test_share, seed=seed)
+    return Rows(sheet, schema, parts.train, parts.test, name)
+
+
+def found_schema(sheet: Sheet, label: str, *, site: str | None = None, group: str | None = None, keep: Collection[str] = (),
+                 drop: Collection[str] = (), text: Collection[str] = (), positive: Sequence[str] = ()) -> Schema:
+    """The schema that a look at the rows finds; a positive class that is a guess is no part of it."""
+    found = look(sheet, label, site=site, group=group, keep=keep, drop=drop, text=text, positive=positive)
+    return replace(found.schema, positive=(), classes=tuple(sorted(found.classes))) if found.guessed else found.schema
+
+
+def fingerprint(values: NDArray[np.object_]) -> NDArray[np.int64]:
+    """A whole number for each text, by a hash: the same at every site that has the text."""
+    names, place = np.unique(values.astype(str), return_inverse=True)
+    keys = np.asarray([rng.name_key(str(name)) >> 1 for name in names], dtype=np.int64)
+    return keys[place]
+
+
+def _both(sheet: Sheet, test: Sheet, schema: Schema) -> tuple[Sheet, int]:
+    """Training and test rows under one another; both have the columns that the schema needs."""
+    needed = [*schema.inputs, schema.label, *(c for c in (schema.site, schema.group) if c), *schema.keep]
+    for name in needed:
+        demand_column(test, name)
+    find_classes_of_test(test, schema)
+    from .sheet import pandas
+
+    names = [name for name in sheet.names if name in needed]
+    frames = [part.frame[names] for part in (sheet, test)]
+    for name in names:
+        if frames[0][name].dtype.kind != frames[1][name].dtype.kind and not all(f[name].dtype.kind in "iuf" for f in frames):
+            frames = [frame.assign(**{name: part.texts(name)}) for frame, part in zip(frames, (sheet, test), strict=True)]
+    origins = [part.origin if len(part.origin) else np.zeros(len(part), dtype=np.int64) for part in (sheet, test)]
+    origin = np.concatenate([origins[0], origins[1] + len(sheet.files)])
+    return Sheet(pandas().concat(frames, ignore_index=True), sheet.file if sheet.file == test.file else f"{sheet.file} and {test.file}",
+                 (*sheet.files, *test.files), origin, np.concatenate([sheet.rows, test.rows]), (*sheet.lines, *test.lines), sheet.dialect), len(sheet)
+
+
+def find_classes_of_test(test: Sheet, schema: Schema) -> None:
+    """Refuse test rows without a label, or with one that training rows do not have."""
+    demand_values(test, schema.label, "label", schema.missing)
+    labels = np.asarray(whole_texts(test, schema.label), dtype=object)
+    unknown = ~np.isin(labels.astype(str), schema.classes)
+    if unknown.any():
+        row = int(np.flatnonzero(unknown)[0])
+        raise DataError(f"test rows must have classes of the training rows ({', '.join(schema.classes)}), but {test.where(row)} of {test.file} has "
+                        f"{labels[row]!r}; correct it, or drop these rows")
+
+
+__all__ = ["Rows", "find_classes", "fingerprint", "found_schema", "make_rows"]

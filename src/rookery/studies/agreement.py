@@ -1,0 +1,192 @@
+"""How sites agree on an encoder before training: sums over their rows, and the names of categories, through the federation's own verbs.
+
+What leaves a site: how many values of each column it has and misses, their sum, the sum of their squared distances from the common mean,
+the names of categories that it has at least ten rows of, and how many of its cells are none of the names that all agreed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..data.tables.cells import is_missing
+from ..data.tables.encoder import Category, Encoder, Number, Say, values_of
+from ..data.tables.schema import Schema
+from ..data.tables.sheet import Sheet
+from ..errors import ConfigError, DataError
+from ..federation.federation import Federation
+from ..federation.oracles import Client
+from ..federation.program import Program
+from ..problems.kinds import Minimization
+
+LEAST = 10  # rows of a category at one site, for its name to leave that site
+WIDEST = 200  # bytes of a category's name
+MOST = 1000  # categories of a column
+
+
+@dataclass(frozen=True)
+class Agreement(Program):
+    """The client functions. A client's rows have `values` and `there`, of numbers and dates, and `texts`, the bytes of categories."""
+
+    least: int = LEAST
+
+    def totals(self, c: Client, nothing: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """How often each number is there, the sum of it, and how often each category is missing."""
+        b = c.rows()
+        return b.there.double().sum(0), (b.values * b.there).sum(0), (b.texts[:, :, 0] == 0).double().sum(0)
+
+    def squares(self, c: Client, mean: Tensor) -> Tensor:
+        """The sum of the squared distances of each number from the mean."""
+        b = c.rows()
+        return ((b.values - mean).square() * b.there).sum(0)
+
+    def sizes(self, c: Client, nothing: Tensor) -> Tensor:
+        """For each category how many names this client has often enough, and the bytes of the longest of them."""
+        found = self._names(c)
+        return torch.tensor([[len(names), max(map(len, names), default=0)] for names in found], dtype=torch.int64).reshape(-1)
+
+    def names(self, c: Client, room: Tensor) -> Tensor:
+        """These names, as bytes, each column's in the room that the largest client needs."""
+        numbers, width = room[::2].tolist(), int(room[1::2].max()) if len(room) else 0
+        out = torch.zeros(sum(numbers), width, dtype=torch.uint8)
+        start = 0
+        for names, number in zip(self._names(c), numbers, strict=True):
+            for i, name in enumerate(names):
+                out[start + i, : len(name)] = torch.tensor(list(name), dtype=torch.uint8)
+            start += number
+        return out
+
+    def others(self, c: Client, agreed: Tensor, column: Tensor) -> Tensor:
+        """For each category how many of this client's cells are there and none of the agreed names."""
+        texts = c.rows().texts
+        out = torch.zeros(texts.shape[1], dtype=torch.float64)
+        for k in range(texts.shape[1]):
+            known = {bytes(row.tolist()).rstrip(b"\0") for row in agreed[column == k]}
+            own, counts = _unique(texts[:, k])
+            out[k] = sum(count for name, count in zip(own, counts, strict=True) if name and name not in known)
+        return out
+
+    def _names(self, c: Client) -> list[list[bytes]]:
+        texts = c.rows().texts
+        found = []
+        for k in range(texts.shape[1]):
+            names, counts = _unique(texts[:, k])
+            found.append([name for name, count in zip(names, counts, strict=True) if name and count >= self.least])
+        return found
+
+
+def _unique(texts: Tensor) -> tuple[list[bytes], list[int]]:
+    """The different rows of bytes, without the zeros that fill them up, in order, and how often each comes."""
+    if not len(texts):
+        return [], []
+    rows = np.ascontiguousarray(texts.numpy())
+    names, counts = np.unique(rows.view(f"S{rows.shape[1]}").reshape(-1), return_counts=True)
+    return [bytes(name) for name in names], counts.tolist()
+
+
+def raw_fields(sheet: Sheet, schema: Schema, say: Say | None = None) -> dict[str, Tensor]:
+    """The rows before they are encoded, as the client functions have them; declared categories need no agreement, and only their gaps count."""
+    numbers = [name for name in schema.inputs if schema.columns[name].kind != "category"]
+    values = np.stack([values_of(sheet, name, schema, say) for name in numbers], 1) if numbers else np.zeros((len(sheet), 0))
+    for place, name in enumerate(numbers):
+        if not np.isfinite(values[:, place]).any():
+            raise DataError(f"column {name!r} of {sheet.file} must have a value in some row, but all are missing; leave it out with drop = "
+                            f"[{name!r}], or kind = \"drop\" in the schema")
+    there = np.isfinite(values)
+    texts = [_bytes(sheet, name, schema) for name in schema.inputs if schema.columns[name].kind == "category"]
+    width = max((column.shape[1] for column in texts), default=1)
+    padded = np.zeros((len(sheet), len(texts), width), dtype=np.uint8)
+    for place, column in enumerate(texts):
+        padded[:, place, : column.shape[1]] = column
+    return {"values": torch.from_numpy(np.where(there, values, 0.0)), "there": torch.from_numpy(there.astype(np.uint8)),
+            "texts": torch.from_numpy(padded)}
+
+
+def _bytes(sheet: Sheet, name: str, schema: Schema) -> NDArray[np.uint8]:
+    cells = sheet.texts(name)
+    gone = is_missing(cells, schema.columns[name].missing, schema.missing)
+    different = {str(value): str(value).encode() for value in cells.unique()}
+    longest = max((len(raw) for raw in different.values()), default=1)
+    if longest > WIDEST:
+        raise DataError(f"a category's name may have {WIDEST} bytes, but column {name!r} of {sheet.file} has one of {longest}; write "
+                        "kind = \"text\" for it in the schema, or drop it")
+    array = np.asarray(cells.map(different).where(~gone, b""), dtype=f"S{max(longest, 1)}")
+    return np.ascontiguousarray(array).view(np.uint8).reshape(len(cells), -1)
+
+
+def agree(fed: Federation[Any], schema: Schema, least: int = LEAST) -> Encoder:
+    """The encoder that all clients of a federation over `raw_fields` agree on: two exchanges of sums, and three for categories.
+
+    Numbers are standardised as if the rows were pooled. Categories are those that the schema declares, or else the names that some client
+    has at least `least` rows of, each sent by `collect`.
+    """
+    program, nothing = Agreement(least), torch.zeros(1)
+    numbers = [name for name in schema.inputs if schema.columns[name].kind != "category"]
+    texts = [name for name in schema.inputs if schema.columns[name].kind == "category"]
+    undeclared = [name for name in texts if not schema.columns[name].categories]
+    if undeclared and fed.only_sums:
+        raise ConfigError(f"only sums may leave the sites, and the names of categories are none: declare the values of {undeclared[0]!r} in the "
+                          f"schema, as in [columns.{undeclared[0]}] categories = [\"…\"]")
+    with fed.phase("setup"):
+        count, total, gone = fed.sum(*fed.map(program.totals, fed.broadcast(nothing)))
+        mean = total / count.clamp_min(1)
+        square = fed.sum(fed.map(program.squares, fed.broadcast(mean)))
+        names = _agree_names(fed, program, texts, schema) if texts else []
+        other = _count_others(fed, program, names) if texts else torch.zeros(0)
+    rows = int(fed.data.sizes.sum())
+    deviation = (square / count.clamp_min(1)).sqrt()
+    found = dict[str, Number | Category]()
+    for place, name in enumerate(numbers):
+        if not np.isfinite(float(mean[place])) or not np.isfinite(float(deviation[place])):
+            raise DataError(f"column {name!r} must hold numbers that can be standardised, but their sum is beyond what a number can hold; "
+                            "correct it, or drop it")
+        found[name] = Number(name, float(mean[place]), float(deviation[place]) or 1.0, int(count[place]) < rows, schema.columns[name].kind)
+    for place, name in enumerate(texts):
+        found[name] = Category(name, tuple(names[place]), float(other[place]) > 0, float(gone[place]) > 0)
+    return Encoder(tuple(found[name] for name in (*numbers, *texts)))
+
+
+def _agree_names(fed: Federation[Any], program: Agreement, texts: Sequence[str], schema: Schema) -> list[list[str]]:
+    declared = [list(schema.columns[name].categories) for name in texts]
+    if all(declared):
+        return declared
+    sizes = fed.collect(fed.map(program.sizes, fed.broadcast(torch.zeros(1))))
+    room = sizes.reshape(len(sizes), -1).max(0).values
+    for name, number in zip(texts, room[::2].tolist(), strict=True):
+        if number > MOST and not schema.columns[name].categories:
+            raise DataError(f"column {name!r} must be numbers or a few categories, but a site has {number} values of it with {program.least} "
+                            f"rows or more; leave it out with drop = [{name!r}], or declare its categories in the schema")
+    sent = fed.collect(fed.map(program.names, fed.broadcast(room)))
+    found, start = [], 0
+    for own, number in zip(declared, room[::2].tolist(), strict=True):
+        block = sent[:, start : start + number].reshape(-1, sent.shape[-1])
+        seen = {bytes(row.tolist()).rstrip(b"\0").decode() for row in block} - {""}
+        found.append(own or sorted(seen))
+        start += number
+    return found
+
+
+def _count_others(fed: Federation[Any], program: Agreement, names: Sequence[Sequence[str]]) -> Tensor:
+    raw = [(k, name.encode()) for k, own in enumerate(names) for name in own]
+    width = max((len(name) for _, name in raw), default=1)
+    agreed = torch.zeros(len(raw), width, dtype=torch.uint8)
+    for place, (_, name) in enumerate(raw):
+        agreed[place, : len(name)] = torch.tensor(list(name), dtype=torch.uint8)
+    column = torch.tensor([k for k, _ in raw], dtype=torch.int64)
+    return fed.sum(fed.map(program.others, *fed.broadcast(agreed, column)))
+
+
+def raw_problem() -> Minimization:
+    """Nothing to minimise: what a federation over raw rows is made with."""
+    return Minimization(_nothing)
+
+
+def _nothing(x: Tensor, b: Any) -> Tensor:
+    return x.sum()
+
