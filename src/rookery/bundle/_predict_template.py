@@ -31,6 +31,8 @@ MISSING = ("", "?", "NA", "N/A", "nan", "NaN", "null", "NULL")
 DELIMITERS = ",;\t|"
 AROUND = " \t\r\n'\"\ufeff"  # around a cell they are not part of it
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+THOUSANDS = {mark: re.compile(rf"[+-]?\d{{1,3}}({re.escape(mark)}\d{{3}})+([{decimal}]\d+)?")
+             for mark, decimal in ((",", "."), (".", ","), *((blank, ".,") for blank in " \u00a0\u202f'’"))}
 LARGEST = torch.finfo(torch.float32).max
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32,
           "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
@@ -221,8 +223,13 @@ def as_text(cell: Any) -> str:
 
 def as_number(text: str, decimal: str, column: Mapping[str, Any]) -> float:
     """The number that a text writes, NaN where it writes none that is finite."""
-    text = text.strip(column.get("symbol", "") + " ")
-    text = text.replace(column["thousands"], "") if column.get("thousands") else text
+    symbol = column.get("symbol", "")
+    if symbol == "%" and not (text.startswith(symbol) or text.endswith(symbol)):
+        return math.nan  # a share is another number than a percentage
+    text = text.strip(symbol + " \u00a0\u202f")
+    mark = column.get("thousands", "")
+    if mark and mark in text:
+        text = text.replace(mark, "") if THOUSANDS[mark].fullmatch(text) else ""
     if decimal != ".":
         text = "" if "." in text else text.replace(decimal, ".")
     value = float(text) if NUMBER.fullmatch(text) else math.nan
@@ -288,8 +295,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if predictor.unreadable:
         each = ", ".join(f"{number} in {name!r}" for name, number in predictor.unreadable.items())
-        print(f"predict.py: cells that are no numbers or dates were taken for missing: {each} ({sum(predictor.unreadable.values())} in all)",
-              file=sys.stderr)
+        total = sum(predictor.unreadable.values())
+        print(f"predict.py: cells that are no numbers or dates were taken for missing: {each} ({total} in all)", file=sys.stderr)
     return 0
 
 

@@ -37,6 +37,11 @@ def predict_file(bundle: Bundle, rows: str, out: Path, keep: Sequence[str] = (),
                  say: Say | None = None) -> Predicted:
     """Predict the rows of a file, and write what identifies each of them, its probability and the decision."""
     repeated, source = _read(bundle, rows, keep, delimiter)
+    if say is not None:
+        if isinstance(source, Sheet):
+            _say_unused(bundle, source, say)
+        if out.exists():
+            say(f"{out} was there already, and is replaced")
     probabilities = bundle.predict_proba(source, say)
     decisions = bundle.decided(probabilities)
     two = len(bundle.classes) == 2
@@ -51,6 +56,17 @@ def predict_file(bundle: Bundle, rows: str, out: Path, keep: Sequence[str] = (),
     counts = Counter(decisions.tolist())
     told = ", ".join(f"{counts.get(name, 0)} {name}" for name in bundle.classes)
     return Predicted(len(decisions), told + (f"; mean probability of {bundle.classes[1]!r} {probabilities[:, 1].mean():.4g}" if two else ""))
+
+
+def _say_unused(bundle: Bundle, sheet: Sheet, say: Say) -> None:
+    """Columns that are no part of the prediction."""
+    assert bundle.schema is not None
+    if bundle.schema.label in sheet.names:
+        say(f"column {bundle.schema.label!r} of {sheet.file} is the label, and is not used")
+    known = {*bundle.schema.columns, bundle.schema.label, bundle.schema.site, bundle.schema.group}
+    new = [repr(name) for name in sheet.names if name not in known]
+    if new:
+        say(f"columns of {sheet.file} that training did not have are not used: {', '.join(new[:8])}{' …' if len(new) > 8 else ''}")
 
 
 def _cells(values: Any) -> list[Any]:

@@ -165,8 +165,7 @@ def _agree_names(fed: Federation[Any], program: Agreement, texts: Sequence[str],
     sent = fed.collect(fed.map(program.names, fed.broadcast(room)))
     found, start = [], 0
     for own, number in zip(declared, room[::2].tolist(), strict=True):
-        block = sent[:, start : start + number].reshape(-1, sent.shape[-1])
-        seen = {bytes(row.tolist()).rstrip(b"\0").decode() for row in block} - {""}
+        seen = {bytes(row.tolist()).rstrip(b"\0").decode() for block in sent[:, start : start + number] for row in block} - {""}
         found.append(own or sorted(seen))
         start += number
     return found

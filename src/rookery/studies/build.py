@@ -118,7 +118,7 @@ class _Encoding:
 
 def _agree(config: Description, rows: Rows, data: Data, ledger: Ledger) -> _Encoding:
     """The sites' encoder: from sums over their training rows, and from names of categories."""
-    section, notes = config.federation, list[str]()
+    section, notes = config.federation, list(rows.notes)
     raw, at = raw_fields(rows.sheet, rows.schema, notes.append), data.fields["inputs"]
     own = Data({name: field[at] for name, field in raw.items()}, data.names, data.sizes)
     fed = Federation(raw_problem(), own, engine=choose(section.engine), only_sums=section.only_sums, min_batch=section.min_batch, seed=section.seed)
@@ -132,7 +132,8 @@ def _agree(config: Description, rows: Rows, data: Data, ledger: Ledger) -> _Enco
     if empty is not None:
         notes.append(f"no site has {config.data.category_rows} training rows of any value of {empty.name!r}, which says nothing then: declare its "
                      "categories in the schema, or lower data.category_rows")
-    return _Encoding(encoder, torch.from_numpy(encoder(rows.sheet, rows.schema)), notes)
+    inputs = torch.from_numpy(encoder(rows.sheet, rows.schema, notes.append))
+    return _Encoding(encoder, inputs, list(dict.fromkeys(notes)))
 
 
 def _at_sites(sites: SitesSection, train: Table, site: NDArray[np.str_], test: Table, seed: int) -> Data:

@@ -87,10 +87,16 @@ def read_tree(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None
+        slashes = "; a path with backslashes stands in single quotes, or has slashes instead" if _backslashes(path) else ""
+        raise ConfigError(f"{path} is not TOML: {error}{slashes}") from None
     for override in overrides:
         _override(tree, override)
     return tree
+
+
+def _backslashes(path: Path | str) -> bool:
+    """Whether a file has backslashes, as paths of Windows have, which TOML takes for something else."""
+    return b"\\" in Path(path).read_bytes()
 
 
 def parse(tree: dict[str, Any], folder: Path | None = None) -> Description:

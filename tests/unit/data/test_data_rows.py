@@ -35,7 +35,6 @@ def broken(path: Path, line: int, row: str, **options: str) -> Path:
 @pytest.mark.parametrize("line", [7, 12, 33])
 @pytest.mark.parametrize("given", [True, False], ids=["with a test file", "split"])
 @pytest.mark.parametrize(("row", "words"), [
-    ("inf,a,1", "column 'x' of t.csv must hold finite numbers, .* but line {} has 'inf'"),
     ("3,a,", "every row of t.csv needs a value in the label column 'y', but line {} has none"),
     ("3,a,NA", "every row of t.csv needs a value in the label column 'y', but line {} has 'NA', which stands for a missing one"),
     ("3,,1", "every row of t.csv needs a value in the site column 'kind', but line {} has none"),
@@ -46,16 +45,25 @@ def test_a_line_is_the_files_own(row: str, words: str, given: bool, line: int, e
         read_csv(path, "y", site="kind" if row == "3,,1" else None, test=path if given else None, test_share=0.4)
 
 
+@pytest.mark.parametrize("line", [7, 33])
+def test_a_few_cells_that_are_no_numbers_are_missing_and_said_with_their_line(line: int, tmp_path: Path) -> None:
+    path = broken(tmp_path / "t.csv", line, "inf,a,1")
+    job = build(parse(changed(data={"name": ..., "csv": str(path), "label": "y"})))
+    said = f"column 'x' of t.csv must hold finite numbers, but 1 of its 43 cells are none: 'inf' in line {line}; taken for missing"
+    assert said in job.notes
+    assert "x missing" in job.test.names["inputs"]
+
+
 def test_a_test_row_far_from_the_training_rows_is_named(tmp_path: Path) -> None:
     train, test = lines(tmp_path / "a.csv", "x,y", "1,0", "2,1"), lines(tmp_path / "b.csv", "x,y", "1,0", "1e300,1")
-    with pytest.raises(DataError, match=r"column 'x' of b.csv must be near .*\(1.5 ± 0.5\), but line 3 has '1e300'"):
+    with pytest.raises(DataError, match=r"column 'x' of a.csv and b.csv must be near .*\(1.5 ± 0.5\), but line 3 of b.csv has 1e\+300"):
         read_csv(train, "y", test=test)
     with pytest.raises(DataError, match=r"column 'x' of c.csv must hold numbers that can be standardised, but they go from -1e\+308"):
         read_csv(lines(tmp_path / "c.csv", "x,y", "1e308,0", "-1e308,1"), "y", test=test)
 
 
 def test_labels_with_a_point_are_whole_numbers(tmp_path: Path) -> None:
-    path = lines(tmp_path / "t.csv", "x,y", *(f"{i},{1 + i % 3}.0" for i in range(60)))
+    path = lines(tmp_path / "t.csv", "x,y", *(f"{i * 7 % 60},{1 + i % 3}.0" for i in range(60)))
     tree = changed(data={"name": ..., "csv": str(path), "label": "y", "positive": [1]})
     assert read_csv(path, "y")[0].classes == ("1", "2", "3")
     job = build(parse(tree))
@@ -63,7 +71,10 @@ def test_labels_with_a_point_are_whole_numbers(tmp_path: Path) -> None:
     assert sum(int(part.sum()) for part in parts) == 20
     train, test = lines(tmp_path / "a.csv", "x,y", "1,0", "2,1"), lines(tmp_path / "b.csv", "x,y", "1,0.0", "3,1.0")
     assert read_csv(train, "y", test=test)[1].values("labels").tolist() == ["0", "1"]
-    assert read_csv(lines(tmp_path / "c.csv", "x,y", "1,007", "2,008"), "y", test=train)[0].classes == ("0", "1", "007", "008")
+    coded = lines(tmp_path / "c.csv", "x,y", "1,007", "2,008")
+    assert read_csv(coded, "y", test=coded)[0].classes == ("007", "008")
+    with pytest.raises(DataError, match=r"classes of the training rows \(007, 008\), but line 2 of a.csv has '0'"):
+        read_csv(coded, "y", test=train)
     np.savez(tmp_path / "t.npz", inputs=np.zeros((4, 1)), labels=np.asarray([1.0, 2.0, 1.0, 2.0]))
     assert read_npz(tmp_path / "t.npz", test=tmp_path / "t.npz")[0].classes == ("1", "2")
 
@@ -84,8 +95,8 @@ def test_an_entry_of_an_npz_file_is_named(arrays: dict[str, Any], words: str, gi
 
 
 @pytest.mark.parametrize(("text", "options", "words"), [
-    (["x;y", "1;0", "2;1"], {}, r"must be separated by ',', but .* full of ';'; save it with commas, or .*delimiter=';'"),
-    (["x,y", *(f"{i},same" for i in range(30))], {}, "all rows of 't.csv' have 'same' in the label column 'y'"),
+    (["x;y", "1;0", "2;1"], {"delimiter": ","}, r"must be separated by ',', but .* full of ';'; leave the delimiter out, or write ';'"),
+    (["x,y", *(f"{i},same" for i in range(30))], {}, "all rows of t.csv have 'same' in the label column 'y'"),
     (["x,y", *ROWS], {"delimiter": ";;"}, "delimiter is the one character"),
     (["x,y", "1,0", "2,1"], {"label": "Y"}, "has no column 'Y'"),
     ([""], {}, "must have rows of data, and has none"), (["x,y"], {}, "must have rows of data, and has none"),
@@ -99,8 +110,9 @@ def test_an_odd_table_is_answered_by_a_sentence(text: list[str], options: dict[s
 def test_a_byte_order_mark_semicolons_reserved_names_and_codes_are_read(tmp_path: Path) -> None:
     text = ["index;inputs;labels;site;y", *(f"{i};{i % 5};{i % 7};{'ab'[i % 2]};{'no' if i % 3 else 'yes'}" for i in range(60))]
     path = lines(tmp_path / "Zeilen 1.csv", *text, end="\r\n", encoding="utf-8-sig")
-    job = build(parse(changed(data={"name": ..., "csv": str(path), "label": "y", "delimiter": ";", "text": ["labels"]})))
-    assert job.test.names["inputs"] == ("index", "inputs", *(f"labels={i}" for i in range(7)), "site=a", "site=b")
+    tree = changed(data={"name": ..., "csv": str(path), "label": "y", "text": ["labels"], "category_rows": 1})
+    job = build(parse(tree))  # `index` counts the rows, and `site` was not named as the sites' column
+    assert job.test.names["inputs"] == ("inputs", *(f"labels={i}" for i in range(7)), "site=a", "site=b")
     assert job.test.classes == ("no", "yes")
-    with pytest.raises(ConfigError, match="text name columns of a csv file"):
+    with pytest.raises(ConfigError, match="text and schema are about the columns of a table"):
         parse(changed(data={"name": ..., "npz": "t.npz", "text": ["x"]}))

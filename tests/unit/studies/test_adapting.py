@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from rookery import Model
+from rookery.data.tables.encoder import Number
 from rookery.errors import CheckpointError, ConfigError, DataError, RookeryError
 from rookery.models import mlp
 from rookery.studies import parse
@@ -145,9 +146,10 @@ def test_rows_of_a_table_are_encoded_as_those_of_the_run(tmp_path: Path) -> None
     # other columns, in another order, with a category that no training row has
     (tmp_path / "few.csv").write_text("sick,sex,note,age\nno,f,x,1.5\nyes,other,y,9\n")
     adapt(tmp_path / "run", tmp_path / "few.csv", tmp_path / "out", steps=1, lr=1.0)
-    encoder = job.description.data.tables()[0].encoder
-    assert encoder is not None
-    mean, deviation, _ = encoder.numbers["age"]
+    assert job.test.encoder is not None
+    age = job.test.encoder.columns[0]
+    assert isinstance(age, Number)
+    mean, deviation = age.mean, age.scale
     rows = {"inputs": torch.tensor([[(1.5 - mean) / deviation, 1, 0], [(9 - mean) / deviation, 0, 0]], dtype=torch.float32),
             "labels": torch.tensor([0, 1])}
     _, x = trained(tmp_path / "run")
@@ -156,7 +158,7 @@ def test_rows_of_a_table_are_encoded_as_those_of_the_run(tmp_path: Path) -> None
     for name, value in expected.state_dict().items():
         torch.testing.assert_close(weights[name], value, rtol=1e-5, atol=1e-6)
     for text, said in (("sick,sex,age\nmaybe,f,1\n", r"classes that the model knows \(no, yes\), but line 2 of bad.csv has 'maybe'"),
-                       ("sick,sex\nno,f\n", "no column 'age'"), ("sick,sex,age\nno,f,old\n", "column 'age' of bad.csv must hold finite"),
+                       ("sick,sex\nno,f\n", "no column 'age'"), ("sick,sex,age\nno,f,old\n", "column 'age' of bad.csv must hold finite numbers"),
                        ("sick,sex,age\n,f,1\n", "needs a value in the label column")):
         (tmp_path / "bad.csv").write_text(text)
         with pytest.raises(DataError, match=said):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..folder import fetch
-from ..tables.rows import Rows, found_schema, make_rows
+from ..tables.look import look
+from ..tables.rows import Rows, make_rows
 from .base import Table
 from .table import encoded, read_publishers
 
@@ -21,7 +22,7 @@ def adult_rows() -> Rows:
     # the test file begins with a line about cross validation, after a bar, and its labels end with a full stop
     train, test = (read_publishers(fetch(f"adult/{name}", URL + name, checksum), COLUMNS, comment="|") for name, checksum in FILES.items())
     test = test.with_column("income", test.texts("income").str.removesuffix("."))
-    schema = found_schema(train, "income", keep=("sex", "race"))
+    schema = look(train, "income", keep=("sex", "race")).schema
     kinds = {name: replace(column, kind="number" if name in NUMBERS else "category") for name, column in schema.columns.items()}
     return make_rows(train, replace(schema, columns=kinds), name="adult", test=test)
 

@@ -11,8 +11,7 @@ import torch
 from ...errors import DataError
 from ..folder import locate
 from ..tables.encoder import Say
-from ..tables.kinds import whole_texts
-from ..tables.look import demand_values
+from ..tables.kinds import demand_values, whole_texts
 from ..tables.schema import demand_column
 from ..tables.sheet import Dialect, read_sheet
 from .base import Table, numbers

@@ -12,7 +12,7 @@ from ...errors import DataError
 from ..folder import locate
 from ..tables.encoder import Encoder
 from ..tables.look import look
-from ..tables.rows import Rows, found_schema, make_rows
+from ..tables.rows import Rows, make_rows, schema_found
 from ..tables.schema import Schema
 from ..tables.sheet import Dialect, Sheet, read_sheets
 from .base import Table
@@ -53,13 +53,14 @@ def read_table(path: str | Path | Sequence[str | Path], label: str | int, *, tes
         label = sheet.names[label]
     site = site or ("site" if len(paths) > 1 and schema is None else None)
     if schema is None:
-        found = found_schema(sheet, label, site=site, group=group, keep=keep, drop=drop, text=text, positive=positive)
+        seen = look(sheet, label, site=site, group=group, keep=keep, drop=drop, text=text, positive=positive)
+        found, notes = schema_found(seen), seen.warnings
     else:
-        found = look(sheet, label, site=site or schema.site, group=group or schema.group, keep=(*schema.keep, *keep), drop=drop, text=text,
-                     positive=positive or schema.positive, given=schema).schema
-        found = replace(found, classes=schema.classes or found.classes)
+        seen = look(sheet, label, site=site or schema.site, group=group or schema.group, keep=(*schema.keep, *keep), drop=drop, text=text,
+                    positive=positive or schema.positive, given=schema)
+        found, notes = replace(seen.schema, classes=schema.classes or seen.schema.classes), [c.warning for c in seen.columns.values() if c.warning]
     later = None if test is None else read_sheets([locate(test)], dialect)
-    return make_rows(sheet, found, name=Path(paths[0]).stem, test=later, test_share=test_share, seed=seed)
+    return make_rows(sheet, found, name=Path(paths[0]).stem, test=later, test_share=test_share, seed=seed, notes=tuple(notes))
 
 
 def encoded(rows: Rows, encoder: Encoder | None = None) -> tuple[Table, Table]:

@@ -17,7 +17,7 @@ def _numbers(path: str, test_share: float, seed: int, *, drop: Sequence[str] = (
     """A table of numbers without a header line, whose last column is the label."""
     rows = read_table(path, -1, test=test, test_share=test_share, seed=seed, drop=drop, dialect=Dialect(delimiter, None, False, comment))
     kinds = {name: ColumnSchema("drop" if name in drop else "number") for name in rows.schema.columns}
-    return replace(rows, schema=replace(rows.schema, columns=kinds))
+    return replace(rows, schema=replace(rows.schema, columns=kinds), notes=())
 
 
 def mammography_rows(test_share: float = 0.25, seed: int = 0) -> Rows:

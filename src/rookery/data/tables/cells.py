@@ -19,7 +19,9 @@ FORMATS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%Y%m%d",
            "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%b-%Y", "%Y-%m")
 TIMES = ("", " %H:%M:%S", "T%H:%M:%S", " %H:%M", "T%H:%M", " %H:%M:%S.%f", "T%H:%M:%S.%f", "T%H:%M:%SZ", " %H:%M:%S UTC")
 SYMBOLS = "$€£%"
-_THOUSANDS = {",": re.compile(r"^[+-]?\d{1,3}(,\d{3})+(\.\d+)?$"), ".": re.compile(r"^[+-]?\d{1,3}(\.\d{3})+(,\d+)?$")}
+BLANKS = (" ", "\u00a0", "\u202f", "'", "’")  # between thousands in French, Swiss and other tables
+_THOUSANDS = {mark: re.compile(rf"^[+-]?\d{{1,3}}({re.escape(mark)}\d{{3}})+([{decimal}]\d+)?$")
+              for mark, decimal in ((",", "."), (".", ","), *((blank, ".,") for blank in BLANKS))}
 
 
 class Writing(NamedTuple):
@@ -42,10 +44,13 @@ def parse_numbers(cells: pd.Series[str], writing: Writing = Writing()) -> NDArra
     >>> parse_numbers(pd.Series(["1.5", "x", "inf"])).tolist(), parse_numbers(pd.Series(["1.234,5"]), Writing(",", ".")).tolist()
     ([1.5, nan, nan], [1234.5])
     """
-    if writing.symbol:
-        cells = cells.str.strip(writing.symbol + " ")
-    if writing.thousands:
-        cells = cells.str.replace(writing.thousands, "", regex=False)
+    if writing.symbol:  # a share is another number than a percentage
+        with_it = cells.str.startswith(writing.symbol) | cells.str.endswith(writing.symbol)
+        cells = cells.str.strip(writing.symbol + " \u00a0\u202f")
+        cells = cells.where(with_it, "no number") if writing.symbol == "%" else cells
+    if writing.thousands:  # a mark that stands elsewhere than between thousands makes no number: 62.5 is not 625
+        marked = cells.str.contains(writing.thousands, regex=False)
+        cells = cells.where(~marked | cells.str.match(_THOUSANDS[writing.thousands]), "no number").str.replace(writing.thousands, "", regex=False)
     if writing.decimal != ".":
         cells = cells.where(~cells.str.contains(".", regex=False), "no number").str.replace(writing.decimal, ".", regex=False)
     found = np.asarray(pandas().to_numeric(cells, errors="coerce"), dtype=np.float64)
@@ -58,7 +63,7 @@ def how_written(cells: pd.Series[str]) -> Writing:
     with_symbol = {mark: float((sample.str.startswith(mark) | sample.str.endswith(mark)).mean()) for mark in SYMBOLS}
     symbol = max(with_symbol, key=lambda mark: with_symbol[mark]) if len(sample) else ""
     symbol = symbol if symbol and with_symbol[symbol] > 0.5 else ""
-    bare = sample.str.strip(symbol + " ") if symbol else sample
+    bare = sample.str.strip(symbol + " \u00a0\u202f") if symbol else sample
     grouped = {mark: int(bare.map(lambda cell: bool(pattern.match(cell))).sum()) for mark, pattern in _THOUSANDS.items()}
     ways = [Writing(".", "", symbol), Writing(",", "", symbol)]
     # 1,234 may be either: grouped digits in every cell with a comma speak for thousands
@@ -67,8 +72,19 @@ def how_written(cells: pd.Series[str]) -> Writing:
         ways.insert(1, Writing(".", ",", symbol))
     if grouped["."] and commas and grouped["."] >= points:
         ways.append(Writing(",", ".", symbol))
+    ways += [Writing(decimal, blank, symbol) for blank in BLANKS if grouped[blank] for decimal in ".,"]
     read = [int(np.isfinite(parse_numbers(sample, way)).sum()) for way in ways]
     return ways[int(np.argmax(read))]
+
+
+def in_words(writing: Writing) -> str:
+    """How numbers are written, for people; nothing where they are plain.
+
+    >>> in_words(Writing(",", ".", "€"))
+    "decimal comma, thousands '.', with €"
+    """
+    said = ["decimal comma"] * (writing.decimal == ",") + [f"thousands {writing.thousands!r}"] * bool(writing.thousands)
+    return ", ".join(said + [f"with {writing.symbol}"] * bool(writing.symbol))
 
 
 def parse_dates(cells: pd.Series[str], form: str) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ from .schema import ColumnSchema, Schema, demand_column
 from .sheet import Sheet
 
 LARGEST = float(np.finfo(np.float32).max)
+FAR = 3.0  # deviations from the mean at which the median of new rows is strange
 Say = Callable[[str], None]
 
 
@@ -106,7 +107,9 @@ class Encoder:
     def __call__(self, sheet: Sheet, schema: Schema, say: Say | None = None) -> NDArray[np.float32]:
         """The rows as numbers, one for each of `names`; `say` is told of cells that were taken for missing, and of values never seen."""
         if not self.columns:
-            raise DataError("a table needs at least one column besides the label, the site and those left out; it has none")
+            left = ", ".join(f"{name!r} ({column.kind})" for name, column in schema.columns.items())
+            raise DataError("a table needs at least one column besides the label, the site and those that are left out; "
+                            + (f"left out are {left}: say in a schema what they are" if left else "it has none"))
         out = np.zeros((len(sheet), len(self.names)), dtype=np.float32)
         place = 0
         for column in self.columns:
@@ -182,8 +185,17 @@ def _fill_number(block: NDArray[np.float32], column: Number, sheet: Sheet, schem
         raise DataError(f"column {column.name!r} of {sheet.file} must be near what it is in the training rows ({column.mean:g} ± "
                         f"{column.scale:g}), but {sheet.where(int(far[0]))} has {values[far[0]]:g}; correct it")
     block[:, 0] = scaled
+    there = np.isfinite(values)
     if column.missing:
-        block[:, 1] = np.isnan(values)
+        block[:, 1] = ~there
+    if say is None:
+        return
+    if not column.missing and not there.all():
+        say(f"column {column.name!r} of {sheet.file} is missing in {int((~there).sum())} rows, and no training row missed it: taken for the mean, "
+            f"{column.mean:.4g}")
+    if there.sum() >= 10 and abs(float(np.median(scaled[there]))) > FAR:
+        say(f"column {column.name!r} of {sheet.file} has a median of {np.median(values[there]):.4g}, and training rows had {column.mean:.4g} ± "
+            f"{column.scale:.4g}: is it in other units?")
 
 
 def _fill_category(block: NDArray[np.float32], column: Category, sheet: Sheet, schema: Schema, own: ColumnSchema, say: Say | None) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
-from .cells import MISSING, date_format, how_written, is_missing, parse_dates, parse_numbers
+from .cells import MISSING, Writing, date_format, how_written, in_words, is_missing, parse_dates, parse_numbers
 from .encoder import odd_cells
 from .schema import LARGEST_SHARE, ColumnSchema, demand_column
 from .sheet import Sheet
@@ -23,7 +22,7 @@ YES = ("1", "yes", "y", "true", "t", "positive", "pos", "+", "+1", "died", "dead
        "diseased", "ill", "sick", "bad", "default", "defaulted", "chgoff", "charged off", "churn", "churned", "fraud", "malignant", "abnormal",
        "present", "readmitted", "failed", "failure", "relapse", "recurrence", "infected", "cancelled", "canceled", "spam", ">50k", "high")
 NO = ("0", "no", "n", "false", "f", "negative", "neg", "-", "-1", "survived", "alive", "survivor", "none", "control", "controls", "healthy",
-      "well", "good", "paid", "p i f", "retained", "benign", "normal", "absent", "ok", "success", "<=50k", "low", "2")
+      "well", "good", "paid", "p i f", "retained", "benign", "normal", "absent", "ok", "success", "<=50k", "low")
 
 
 class Found(NamedTuple):
@@ -50,11 +49,17 @@ def find_kind(sheet: Sheet, name: str, tokens: Sequence[str] = MISSING) -> Found
     numbers = parse_numbers(known, writing)
     readable = float(np.isfinite(numbers).mean())
     if readable >= 0.5 and not _coded(known, numbers):
-        as_date = _date(known, name, missing, only=("%Y%m%d",)) if re.search("date|datum|day", name, re.IGNORECASE) else None
-        return as_date or _number(sheet, name, gone, numbers, writing, different, rows, missing)
-    as_date = _date(known, name, missing)
+        as_date = _date(sheet, gone, known, name, missing, only=("%Y%m%d",)) if re.search("date|datum|day", name, re.IGNORECASE) else None
+        with np.errstate(over="ignore", invalid="ignore"):  # of numbers near the largest
+            return as_date or _number(sheet, name, gone, numbers, writing, different, rows, missing)
+    as_date = _date(sheet, gone, known, name, missing)
     if as_date is not None:
         return as_date
+    wordy = float(known.str.count(" ").mean()) >= 2
+    if ID.search(name) and different > max(20, 0.3 * len(known)) and not wordy:
+        return Found(ColumnSchema("id"), missing, f"{different} different values in {rows} rows", _repeats(name, different, len(known)))
+    if wordy and different > 20:
+        return Found(ColumnSchema("text"), missing, f"{different} different values, such as {known.iloc[0][:40]!r}")
     if different == rows or (different > 0.9 * len(known) and (ID.search(name) or not bool(known.str.contains(" ", regex=False).mean() > 0.5))):
         if different > 20:
             return Found(ColumnSchema("id"), missing, f"{different} different values in {rows} rows")
@@ -65,24 +70,25 @@ def find_kind(sheet: Sheet, name: str, tokens: Sequence[str] = MISSING) -> Found
     shown = ", ".join(f"{value[:20]} {count}" for value, count in often.iloc[:4].items())
     rare = int((often < 10).sum())
     return Found(ColumnSchema("category"), missing, f"{different} values: {shown}" + (" …" if different > 4 else "")
-                 + (f"; {rare} with fewer than 10 rows" if rare else ""), _spellings(name, often.index))
+                 + (f"; {rare} with fewer than 10 rows" if rare else ""), spellings(name, often.index))
 
 
-def _number(sheet: Sheet, name: str, gone: NDArray[np.bool_], numbers: NDArray[np.float64], writing: tuple[str, str, str], different: int,
+def _number(sheet: Sheet, name: str, gone: NDArray[np.bool_], numbers: NDArray[np.float64], writing: Writing, different: int,
             rows: int, missing: int) -> Found:
     finite = numbers[np.isfinite(numbers)]
     whole = bool((finite == np.floor(finite)).all())
     steps = whole and different == len(finite) == rows and bool((np.diff(finite) == 1).all())
+    if whole and different > 20 and float(np.abs(finite).max()) >= 2**53:
+        return Found(ColumnSchema("id"), missing, f"{different} different numbers of more than 15 digits, which are names")
+    if whole and ID.search(name) and 20 < different and 0.3 * len(finite) < different <= 0.95 * len(finite):
+        return Found(ColumnSchema("id"), missing, f"{different} different whole numbers in {rows} rows", _repeats(name, different, len(finite)))
     if whole and different > 20 and (steps or (different > 0.95 * len(finite) and ID.search(name) is not None)):
         return Found(ColumnSchema("id"), missing, "counts the rows" if steps else f"{different} different whole numbers in {rows} rows")
     odd = np.zeros(rows, dtype=bool)
     odd[np.flatnonzero(~gone)[~np.isfinite(numbers)]] = True
-    low, middle, high = np.quantile(finite, [0, 0.5, 1])
+    low, middle, high = finite.min(), np.median(finite), finite.max()
     detail = f"{low:g} to {high:g}, median {middle:g}"
-    if tuple(writing) != (".", "", ""):
-        marks = [f"decimal {writing[0]!r}"] * (writing[0] != ".") + [f"thousands {writing[1]!r}"] * bool(writing[1]) + [f"with {writing[2]}"] * bool(writing[2])
-        detail += f" ({', '.join(marks)})"
-    warning = ""
+    detail += f" ({in_words(writing)})" if in_words(writing) else ""
     column = ColumnSchema("number", "", *writing)
     if odd.any():
         warning = odd_cells(sheet, name, column, odd, int((~gone).sum()))
@@ -102,7 +108,7 @@ def _sentinels(name: str, values: NDArray[np.float64]) -> str:
         rest = values[~at]
         if at.sum() < 2 or not len(rest) or at.mean() > 0.5:
             continue
-        low, high = np.quantile(rest, [0, 1])
+        low, high = float(rest.min()), float(rest.max())
         gap = min(abs(code - low), abs(code - high))
         if not low <= code <= high and gap > 3 * float(rest.std() or 1) and np.abs(code) >= 9:
             return (f"column {name!r} has {code:g} in {int(at.sum())} rows, far from all other values ({low:g} to {high:g}): if that stands "
@@ -117,40 +123,64 @@ def _coded(known: object, numbers: NDArray[np.float64]) -> bool:
     return bool(lengths.nunique() == 1 and zero.any() and int(lengths.iloc[0]) > 1)
 
 
-def _date(known: object, name: str, missing: int, only: tuple[str, ...] = ()) -> Found | None:
+def _repeats(name: str, different: int, known: int) -> str:
+    """What to say of an id that comes several times."""
+    if different > 0.95 * known:
+        return ""
+    return (f"column {name!r} looks like an id, and has {different} values in {known} rows: if its rows belong together, as those of a patient, "
+            f"name it as the group (--group {name}), or they will be in both training and test")
+
+
+def _date(sheet: Sheet, gone: NDArray[np.bool_], known: object, name: str, missing: int, only: tuple[str, ...] = ()) -> Found | None:
     form = date_format(known, 1 - LARGEST_SHARE)  # type: ignore[arg-type]
     if form is None or (only and form[0] not in only):
         return None
     days = parse_dates(known, form[0])  # type: ignore[arg-type]
+    odd = np.zeros(len(gone), dtype=bool)
+    odd[np.flatnonzero(~gone)[~np.isfinite(days)]] = True
     days = days[np.isfinite(days)]
     first, last = (str(np.datetime64("1970-01-01") + np.timedelta64(int(day), "D")) for day in (days.min(), days.max()))
     warning = "" if form[1] is None else (
         f"column {name!r} has dates that may have the day first or the month first; they are read as {form[0]!r}: write "
         f"format = {form[1]!r} in the schema if that is wrong")
-    return Found(ColumnSchema("date", form[0]), missing, f"{first} to {last}", warning)
+    column = ColumnSchema("date", form[0])
+    if odd.any():
+        said = f"{odd_cells(sheet, name, column, odd, int((~gone).sum()))}, as {form[0]!r} writes them; taken for missing"
+        warning = f"{said}. {warning}" if warning else said
+    return Found(column, missing, f"{first} to {last}", warning)
 
 
-def _spellings(name: str, values: Sequence[str]) -> str:
+def spellings(name: str, values: Sequence[str]) -> str:
     """Values that differ in case or blanks only."""
-    by_lower = Counter(" ".join(str(value).lower().split()) for value in values)
-    twice = next((lower for lower, count in by_lower.items() if count > 1), None)
-    if twice is None:
+    by_lower = dict[str, list[str]]()
+    for value in values:
+        by_lower.setdefault(" ".join(str(value).lower().split()), []).append(str(value))
+    twice = [" and ".join(map(repr, spelt[:3])) for spelt in by_lower.values() if len(spelt) > 1]
+    if not twice:
         return ""
-    both = [str(value) for value in values if " ".join(str(value).lower().split()) == twice]
-    return f"column {name!r} has {' and '.join(map(repr, both[:3]))}, which are taken for different values: write them alike if they are not"
+    return (f"column {name!r} has {'; '.join(twice[:3])}, which differ in case or blanks only and are taken for different values: write them "
+            "alike if they are the same")
 
 
-def find_classes(sheet: Sheet, label: str, tokens: Sequence[str] = MISSING) -> dict[str, int]:
-    """The classes of the label column with their rows; missing and unlikely labels are refused."""
-    demand_column(sheet, label)
-    cells = whole_texts(sheet, label)
+def demand_values(sheet: Sheet, column: str, field: str, tokens: Sequence[str] = MISSING) -> NDArray[Any]:
+    """The texts of a column that cannot miss any."""
+    demand_column(sheet, column)
+    cells = sheet.texts(column)
     gone = is_missing(cells, (), tokens)
     if gone.any():
         row = int(np.flatnonzero(gone)[0])
         found = str(cells.iloc[row])
-        what = f"has {found!r}, which stands for a missing one" if found else "has none"
-        raise DataError(f"every row of {sheet.file} needs a value in the label column {label!r}, but {sheet.where(row)} {what}"
-                        + (f", and {int(gone.sum()) - 1} more" if gone.sum() > 1 else "") + "; drop these rows or fill them in")
+        what = f"has {found!r}, which stands for a missing one" if found else "has no value there"
+        more = f", nor do {int(gone.sum()) - 1} more rows ({int(gone.sum())} rows in all)" if gone.sum() > 1 else ""
+        raise DataError(f"every row of {sheet.file} needs a value in the {field} column {column!r}, but {sheet.where(row)} {what}{more}; drop "
+                        "these rows or fill them in")
+    return np.asarray(cells, dtype=object)
+
+
+def find_classes(sheet: Sheet, label: str, tokens: Sequence[str] = MISSING) -> dict[str, int]:
+    """The classes of the label column with their rows; missing and unlikely labels are refused."""
+    demand_values(sheet, label, "label", tokens)
+    cells = whole_texts(sheet, label)
     counts = cells.value_counts()
     if len(counts) < 2:
         raise DataError(f"there must be two classes at least; all rows of {sheet.file} have {counts.index[0]!r} in the label column {label!r}: "
@@ -158,7 +188,7 @@ def find_classes(sheet: Sheet, label: str, tokens: Sequence[str] = MISSING) -> d
     if len(counts) > max(20, len(cells) / 5):
         raise DataError(f"a label is one of some classes, but {label!r} has {len(counts)} different values in {len(cells)} rows: bin them, or "
                         "name another column")
-    spelt = _spellings(label, counts.index)
+    spelt = spellings(label, counts.index)
     if spelt:
         raise DataError(f"classes must differ in more than case: {spelt}")
     return {str(name): int(counts[name]) for name in sorted(counts.index, key=order)}
@@ -186,8 +216,9 @@ def find_positive(classes: Mapping[str, int]) -> tuple[str, bool]:
     """
     first, second = classes
     for one, other in ((first, second), (second, first)):
-        says_yes, says_no = one.lower() in YES, other.lower() in NO
-        if (says_yes and other.lower() not in YES) or (says_no and one.lower() not in NO):
+        yes, no = one.lower() in YES, other.lower() in NO
+        if (yes and no) or ((yes or no) and not (one.lstrip("+-").isdigit() and other.lstrip("+-").isdigit()) and not (
+                other.lower() in YES or one.lower() in NO)):
             return one, False
     return (first if classes[first] <= classes[second] else second), True
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
-from .cells import MISSING, is_missing
+from .cells import MISSING, is_missing, parse_numbers
 from .encoder import values_of
-from .kinds import Found, find_classes, find_kind, find_positive, whole_texts
+from .kinds import Found, demand_values, find_classes, find_kind, find_positive, spellings, whole_texts
 from .schema import INPUTS, KINDS, ColumnSchema, Schema, demand_column
 from .sheet import Sheet, pandas
 
@@ -67,6 +67,7 @@ def look(sheet: Sheet, label: str, *, site: str | None = None, group: str | None
     if twice is not None:
         raise DataError(f"label, site and group are different columns, but {twice!r} was named for two of them")
     tokens = MISSING if given is None else given.missing
+    _refuse_units(sheet, roles)
     classes = find_classes(sheet, label, tokens)
     chosen, guessed = _positive(classes, positive, label)
     columns = dict[str, Found]()
@@ -76,6 +77,8 @@ def look(sheet: Sheet, label: str, *, site: str | None = None, group: str | None
         if given is not None and name in given.columns:
             gone = is_missing(sheet.texts(name), given.columns[name].missing, tokens)
             columns[name] = Found(given.columns[name], int(gone.sum()), "as the schema says")
+        elif given is not None:
+            columns[name] = Found(ColumnSchema("drop"), 0, "not in the schema", f"column {name!r} is not in the schema, and is left out")
         elif name in drop:
             columns[name] = Found(ColumnSchema("drop"), 0, "left out, as was asked")
         else:
@@ -93,7 +96,9 @@ def look(sheet: Sheet, label: str, *, site: str | None = None, group: str | None
     labels = np.asarray(whole_texts(sheet, label))
     is_positive = np.isin(labels, chosen) if chosen else None
     sites = _sites(sheet, site, labels, classes, tokens)
-    warnings = [found.warning for found in columns.values() if found.warning]
+    columns |= _sites_in_disguise(sheet, columns, site)
+    schema = replace(schema, columns={name: found.column for name, found in columns.items()})
+    warnings = [*sheet.notes, *(found.warning for found in columns.values() if found.warning), *_twice(sheet, site)]
     if guessed:
         warnings.append(f"which class of {label!r} is the positive one is a guess: {chosen[0]!r}, the rarer one; say so with positive = "
                         f"[\"{chosen[0]}\"]")
@@ -136,23 +141,11 @@ def _sites(sheet: Sheet, site: str | None, labels: NDArray[Any], classes: dict[s
     return [Site(str(name), int(row.sum()), dict(zip(classes, row.tolist(), strict=True))) for name, row in zip(names, table, strict=True)]
 
 
-def demand_values(sheet: Sheet, column: str, field: str, tokens: Sequence[str] = MISSING) -> NDArray[Any]:
-    """The texts of a column that cannot miss any."""
-    cells = sheet.texts(column)
-    gone = is_missing(cells, (), tokens)
-    if gone.any():
-        row = int(np.flatnonzero(gone)[0])
-        found = str(cells.iloc[row])
-        what = f"has {found!r}, which stands for a missing one" if found else "has none"
-        raise DataError(f"every row of {sheet.file} needs a value in the {field} column {column!r}, but {sheet.where(row)} {what}; drop these "
-                        "rows or fill them in")
-    return np.asarray(cells, dtype=object)
-
-
 def _site_warnings(sheet: Sheet, schema: Schema, sites: list[Site]) -> list[str]:
     if not sites:
         return []
-    found = []
+    spelt = spellings(str(schema.site), [site.name for site in sites])
+    found = [spelt] if spelt else []
     if len(sites) == 1:
         found.append(f"all rows have one site, {sites[0].name!r}: there is nobody to federate with")
     if len(sites) > len(sheet) / 2:
@@ -165,7 +158,69 @@ def _site_warnings(sheet: Sheet, schema: Schema, sites: list[Site]) -> list[str]
         one = [site.name for site in sites if min(site.classes.values()) == 0]
         if one:
             found.append(f"{len(one)} of {len(sites)} sites have rows of one class only, such as {one[0]!r}: they have no AUC of their own")
-    return found + _shifted(sheet, schema)
+    return found + _coded_by_site(sheet, schema, sites) + _shifted(sheet, schema)
+
+
+def _coded_by_site(sheet: Sheet, schema: Schema, sites: list[Site]) -> list[str]:
+    """Categories whose values at one site are none of those elsewhere: another code."""
+    assert schema.site is not None
+    owners, found = sheet.texts(schema.site), list[str]()
+    large = [site.name for site in sites if site.rows >= 20]
+    for name in schema.inputs if 1 < len(large) <= 200 else ():
+        if schema.columns[name].kind == "category":
+            pairs = pandas().DataFrame({"site": np.asarray(owners, dtype=object), "value": np.asarray(sheet.texts(name), dtype=object)})
+            pairs = pairs[~is_missing(pairs["value"], schema.columns[name].missing, schema.missing)].drop_duplicates()
+            at = pairs.groupby("value")["site"].nunique()
+            alone = pairs.assign(alone=pairs["value"].map(at) == 1).groupby("site")["alone"].all()
+            odd = [site for site in large if bool(alone.get(site, False))]
+            if odd and len(odd) < len(large):
+                own = sorted(pairs["value"][pairs["site"] == odd[0]])[:4]
+                found.append(f"column {name!r} has other values at site {odd[0]!r} ({', '.join(own)}) than at all other sites: is it coded otherwise "
+                             "there?")
+    return found
+
+
+def _refuse_units(sheet: Sheet, roles: Sequence[str]) -> None:
+    """Refuse a first row that holds units: texts where all other rows have numbers, in two columns or more."""
+    if len(sheet) < 10:
+        return
+    texts = dict[str, str]()
+    for name in sheet.names:
+        if not sheet.is_numeric(name) and name not in roles:
+            head = sheet.texts(name).iloc[:50]
+            first, rest = head.iloc[:1], head.iloc[1:]
+            if first.iloc[0] and np.isnan(parse_numbers(first)).all() and np.isfinite(parse_numbers(rest)).mean() > 0.8:
+                texts[name] = str(first.iloc[0])
+    if len(texts) > 1:
+        shown = ", ".join(f"{text!r} in {name!r}" for name, text in list(texts.items())[:3])
+        raise DataError(f"every line of {sheet.file} below the header must be a row, but {sheet.where(0)} has texts where all others have numbers "
+                        f"({shown}), perhaps units; delete it")
+
+
+def _sites_in_disguise(sheet: Sheet, columns: dict[str, Found], site: str | None) -> dict[str, Found]:
+    """Where each site has a file: columns that have one value in each of them, another one in every file, which are the site once more."""
+    found = dict[str, Found]()
+    if site is None or len(sheet.files) < 2:
+        return found
+    for name, column in columns.items():
+        if column.column.kind == "category":
+            pairs = set(zip(sheet.origin.tolist(), sheet.texts(name), strict=True))
+            if len(pairs) == len(sheet.files) == len({value for _, value in pairs}):
+                found[name] = column._replace(column=ColumnSchema("drop"), warning=f"column {name!r} has one value in each file: it is the site "
+                                              f"under another name, and is left out; name it with --site {name} to have sites called by it")
+    return found
+
+
+def _twice(sheet: Sheet, site: str | None) -> list[str]:
+    """Rows that are there several times."""
+    names = [name for name in sheet.names if name != site] if len(sheet.files) > 1 else sheet.names
+    again = np.asarray(sheet.frame[names].duplicated(), dtype=bool)
+    if not again.any():
+        return []
+    row = int(np.flatnonzero(again)[0])
+    where = " (at several sites, perhaps)" if len(sheet.files) > 1 else ""
+    return [f"{int(again.sum())} rows repeat an earlier row in all columns{where}, the first in {sheet.where(row)}: if they were exported twice, take "
+            "the duplicates out, or they will be in both training and test"]
 
 
 def _shifted(sheet: Sheet, schema: Schema) -> list[str]:
@@ -231,11 +286,12 @@ def _leaks(sheet: Sheet, schema: Schema, positive: NDArray[np.bool_]) -> list[st
         else:
             values = _quietly(sheet, name, schema)
             by_value = 0.5 if values is None else _auc(np.where(np.isfinite(values), values, np.nanmedian(values)), positive)
+        by_gap = 1 - by_gap  # of being filled in
         if max(by_gap, 1 - by_gap) > 0.95:
-            found.append(f"column {name!r} is filled in nearly only where the label is {'negative' if by_gap > 0.5 else 'positive'}: it may be "
-                         f"known after the outcome only; leave it out (kind = \"drop\") if so")
+            found.append(f"likely leak: column {name!r} is filled in nearly only where the label is {'negative' if by_gap < 0.5 else 'positive'}, so "
+                         "that it may be known after the outcome only; leave it out (kind = \"drop\") if so")
         elif max(by_value, 1 - by_value) > LEAK:
-            found.append(f"column {name!r} alone tells the label (AUC {max(by_value, 1 - by_value):.3f}): it may be the outcome under another "
+            found.append(f"likely leak: column {name!r} alone tells the label (AUC {max(by_value, 1 - by_value):.3f}), and may be the outcome under another "
                          "name; leave it out (kind = \"drop\") if so")
     return found
 

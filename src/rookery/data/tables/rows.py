@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,10 +12,10 @@ from torch import Tensor
 from ...errors import DataError
 from ...federation import rng
 from ..split import by_hash, split
-from .kinds import find_classes, whole_texts
-from .look import demand_values, look
+from .kinds import demand_values, order, whole_texts
+from .look import Look
 from .schema import Schema, demand_column
-from .sheet import Sheet
+from .sheet import Sheet, pandas
 
 OWN = frozenset({"inputs", "labels", "site", "group", "index", "key", "inner", "fields"})  # names of fields that tables use themselves
 
@@ -30,6 +29,7 @@ class Rows:
     train: NDArray[np.int64]
     test: NDArray[np.int64]
     name: str
+    notes: tuple[str, ...] = ()  # what its owner should know
 
     def codes(self) -> tuple[dict[str, Tensor], dict[str, tuple[str, ...]]]:
         """Labels, sites, groups and kept columns of all rows as places among names, and these names."""
@@ -51,7 +51,8 @@ class Rows:
         return fields, names
 
 
-def make_rows(sheet: Sheet, schema: Schema, *, name: str, test: Sheet | None = None, test_share: float = 0.25, seed: int = 0) -> Rows:
+def make_rows(sheet: Sheet, schema: Schema, *, name: str, test: Sheet | None = None, test_share: float = 0.25, seed: int = 0,
+              notes: tuple[str, ...] = ()) -> Rows:
     """Which rows train and which test: those of a file of their own, else a stratified share, or with groups a share of these by a hash."""
     clash = OWN & {*schema.keep}
     if clash:
@@ -59,7 +60,11 @@ def make_rows(sheet: Sheet, schema: Schema, *, name: str, test: Sheet | None = N
     schema.fit(sheet)
     if test is not None:
         both, own = _both(sheet, test, schema)
-        return Rows(both, schema, np.arange(own), np.arange(own, len(both)), name)
+        again = np.asarray(both.frame.duplicated(), dtype=bool)[own:]
+        if again.any():
+            notes = (*notes, f"{int(again.sum())} of {len(test)} test rows are the same as training rows or as other test rows: a model is not tested on "
+                     "what it was trained on")
+        return Rows(both, schema, np.arange(own), np.arange(own, len(both)), name, notes)
     if schema.group is not None:
         owners = demand_values(sheet, schema.group, "group", schema.missing)
         held = by_hash(fingerprint(owners), test_share, seed, "test")
@@ -67,16 +72,14 @@ def make_rows(sheet: Sheet, schema: Schema, *, name: str, test: Sheet | None = N
         if not len(train) or not len(tested):
             raise DataError(f"{len(np.unique(owners.astype(str)))} values of {schema.group!r} are too few to set a share of {test_share:g} aside for "
                             "the test; give a file of test rows, or another share")
-        return Rows(sheet, schema, train, tested, name)
+        return Rows(sheet, schema, train, tested, name, notes)
     parts = split(np.asarray(whole_texts(sheet, schema.label)), test_share, seed=seed)
-    return Rows(sheet, schema, parts.train, parts.test, name)
+    return Rows(sheet, schema, parts.train, parts.test, name, notes)
 
 
-def found_schema(sheet: Sheet, label: str, *, site: str | None = None, group: str | None = None, keep: Collection[str] = (),
-                 drop: Collection[str] = (), text: Collection[str] = (), positive: Sequence[str] = ()) -> Schema:
-    """The schema that a look at the rows finds; a positive class that is a guess is no part of it."""
-    found = look(sheet, label, site=site, group=group, keep=keep, drop=drop, text=text, positive=positive)
-    return replace(found.schema, positive=(), classes=tuple(sorted(found.classes))) if found.guessed else found.schema
+def schema_found(found: Look) -> Schema:
+    """The schema that a look at the rows found; a positive class that is a guess is no part of it."""
+    return replace(found.schema, positive=(), classes=tuple(sorted(found.classes, key=order))) if found.guessed else found.schema
 
 
 def fingerprint(values: NDArray[np.object_]) -> NDArray[np.int64]:
@@ -92,8 +95,6 @@ def _both(sheet: Sheet, test: Sheet, schema: Schema) -> tuple[Sheet, int]:
     for name in needed:
         demand_column(test, name)
     find_classes_of_test(test, schema)
-    from .sheet import pandas
-
     names = [name for name in sheet.names if name in needed]
     frames = [part.frame[names] for part in (sheet, test)]
     for name in names:
@@ -114,6 +115,3 @@ def find_classes_of_test(test: Sheet, schema: Schema) -> None:
         row = int(np.flatnonzero(unknown)[0])
         raise DataError(f"test rows must have classes of the training rows ({', '.join(schema.classes)}), but {test.where(row)} of {test.file} has "
                         f"{labels[row]!r}; correct it, or drop these rows")
-
-
-__all__ = ["Rows", "find_classes", "fingerprint", "found_schema", "make_rows"]

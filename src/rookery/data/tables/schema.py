@@ -104,7 +104,8 @@ def demand_column(sheet: Sheet, wanted: str) -> None:
     if wanted not in sheet.frame.columns:
         near = difflib.get_close_matches(wanted, sheet.names, 1)
         known = f"did you mean {near[0]!r}?" if near else f"it has {sheet.names}"
-        raise DataError(f"{sheet.file} has no column {wanted!r}; {known}")
+        nameless = ": its first line holds values and no names of columns; write a header line above it" if sheet.dialect.header is False else ""
+        raise DataError(f"{sheet.file} has no column {wanted!r}; {known}{nameless}")
 
 
 def read_schema(path: str | Path) -> Schema:
@@ -138,9 +139,11 @@ def from_tree(tree: Mapping[str, Any], file: str = "the schema") -> Schema:
     columns = {}
     for name, entries in tree["columns"].items():
         where = f"[columns.{name}] of {file}"
-        if not isinstance(entries, Mapping) or "kind" not in entries:
+        if not isinstance(entries, Mapping):
             raise DataError(f"{where} needs kind = one of {', '.join(KINDS)}")
         _known(entries, [f.name for f in fields(ColumnSchema)], where)
+        if "kind" not in entries:
+            raise DataError(f"{where} needs kind = one of {', '.join(KINDS)}")
         _typed(entries, ColumnSchema, where)
         if entries["kind"] not in KINDS:
             near = difflib.get_close_matches(entries["kind"], KINDS, 1)

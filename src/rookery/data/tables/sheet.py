@@ -10,9 +10,10 @@ from __future__ import annotations
 import csv
 import importlib
 import io
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,7 @@ class Sheet:
     rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # each row's number in its file, from 0
     lines: tuple[Callable[[], NDArray[np.int64]] | None, ...] = (None,)  # for each file, the line on which each of its rows begins
     dialect: Dialect = Dialect()
+    notes: tuple[str, ...] = ()  # what was done in reading that its owner should know
 
     @property
     def names(self) -> list[str]:
@@ -84,7 +86,7 @@ class Sheet:
         at = np.asarray(rows)
         at = np.flatnonzero(at) if at.dtype == bool else at.astype(np.int64)
         return Sheet(self.frame.iloc[at].reset_index(drop=True), self.file, self.files, self.origin[at] if len(self.origin) else self.origin,
-                     self.rows[at], self.lines, self.dialect)
+                     self.rows[at], self.lines, self.dialect, self.notes)
 
     def is_numeric(self, name: str) -> bool:
         """Whether the source had numbers here rather than texts."""
@@ -104,7 +106,7 @@ class Sheet:
 
     def with_column(self, name: str, values: Any) -> Sheet:
         """The same rows with one more column, or another one of that name."""
-        return Sheet(self.frame.assign(**{name: values}), self.file, self.files, self.origin, self.rows, self.lines, self.dialect)
+        return replace(self, frame=self.frame.assign(**{name: values}))
 
 
 def read_sheet(path: Path, dialect: Dialect = Dialect()) -> Sheet:
@@ -118,16 +120,27 @@ def read_sheet(path: Path, dialect: Dialect = Dialect()) -> Sheet:
     if head.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
         raise DataError(f"{path.name} must be a CSV or Parquet file, but is an Excel workbook or an archive, whatever its name says; open it "
                         "and save the sheet as CSV")
-    encoding = dialect.encoding or _encoding(path, head)
-    return _csv(path, encoding, dialect)
+    if head.lstrip(b"\xef\xbb\xbf \r\n\t")[:100].lower().startswith((b"<!doctype", b"<html", b"<?xml")):
+        raise DataError(f"{path.name} must be a CSV or Parquet file, but is a web page (HTML or XML), perhaps one that asks to log in; download the "
+                        "table itself")
+    if not head:
+        raise DataError(f"{path.name} must have rows of data, and has none: it is empty, with no bytes in it")
+    sheet = _csv(path, dialect.encoding or _encoding(path, head), dialect)
+    if path.suffix.lower() in (".parquet", ".pq"):
+        sheet = replace(sheet, notes=(*sheet.notes, f"{path.name} is no Parquet file, whatever its name says, and is read as CSV"))
+    return sheet
 
 
 def read_sheets(paths: Sequence[Path], dialect: Dialect = Dialect(), site: str = "site") -> Sheet:
     """Files of one site each, under one another by the names of their columns; the column `site` says whose a row is, by the file's name."""
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise DataError(f"every site has a file of its own, but {max(paths, key=paths.count).name} was given twice; name it once")
     sheets = [read_sheet(path, dialect) for path in paths]
     if len(sheets) == 1:
         return sheets[0]
     stems = [path.stem for path in paths]
+    if len({*stems}) < len(stems):
+        stems = [path.resolve().parent.name for path in paths]  # north/data.csv and south/data.csv
     if len({*stems}) < len(stems):
         raise DataError(f"files of sites are told apart by their names, but two are called {max(stems, key=stems.count)!r}; rename one")
     first = sheets[0]
@@ -138,6 +151,8 @@ def read_sheets(paths: Sequence[Path], dialect: Dialect = Dialect(), site: str =
                 raise DataError(f"every site's file must have the same columns, but {other.file} has no {lacking[0]!r}, which {one.file} has; "
                                 f"{other.file} has {other.names}: rename it there, add it empty, or drop it from all")
     frames = [sheet.frame[first.names] for sheet in sheets]
+    notes = [f"{sheet.file} has {sheet.dialect.delimiter!r} between values, and {first.file} {first.dialect.delimiter!r}: each file is read by its own "
+             "delimiter" for sheet in sheets[1:] if sheet.dialect.delimiter != first.dialect.delimiter]
     for name in first.names:  # numbers in one file and texts in another: texts
         if len({frame[name].dtype.kind in "iuf" for frame in frames}) > 1:
             frames = [frame.assign(**{name: sheet.texts(name)}) for frame, sheet in zip(frames, sheets, strict=True)]
@@ -147,7 +162,7 @@ def read_sheets(paths: Sequence[Path], dialect: Dialect = Dialect(), site: str =
         frame[site] = np.asarray(stems, dtype=object)[origin]
     return Sheet(frame, " and ".join(sheet.file for sheet in sheets) if len(sheets) < 4 else f"{len(sheets)} files",
                  tuple(sheet.file for sheet in sheets), origin, np.concatenate([sheet.rows for sheet in sheets]),
-                 tuple(sheet.lines[0] for sheet in sheets), first.dialect)
+                 tuple(sheet.lines[0] for sheet in sheets), first.dialect, tuple([*notes, *(note for sheet in sheets for note in sheet.notes)]))
 
 
 def from_frame(frame: Any, name: str = "the table") -> Sheet:
@@ -189,7 +204,7 @@ def _encoding(path: Path, head: bytes) -> str:
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
     if b"\x00" in head:
-        raise DataError(f"{path.name} must be text, CSV, but has bytes of 0 in it; save it as CSV in UTF-8")
+        raise DataError(f"{path.name} must be text, CSV, but has zero bytes (NUL) in it, so that it is damaged or no text; save it as CSV in UTF-8")
     try:
         path.read_bytes().decode("utf-8")
     except UnicodeDecodeError:
@@ -210,14 +225,18 @@ def _csv(path: Path, encoding: str, dialect: Dialect) -> Sheet:
     if not first:
         raise DataError(f"{path.name} must have rows of data, and has none")
     header = _has_header(first) if dialect.header is None else dialect.header
+    padded = [cell for cell in first[0] if cell != cell.strip()] if header is True else []
     names = [cell.strip(QUOTES) for cell in first[0]] if header is True else list(header) if header else [str(i) for i in range(len(first[0]))]
     if len(first) == 1 and header is True:
         raise DataError(f"{path.name} must have rows of data, and has none below its header line")
     _check_names(path, names, first, header is True, delimiter, dialect.delimiter is not None)
-    frame = _frame(path, encoding, found, names, header is True)
+    frame, trimmed = _frame(path, encoding, found, names, header is True)
+    notes = [f"blanks around the names of columns of {path.name} were taken off, such as those of {padded[0]!r}"] if padded else []
+    notes += [f"blanks or quotes around cells were taken off in {', '.join(f'{n!r} ({count} cells)' for n, count in list(trimmed.items())[:5])}"] if trimmed else []
     rows = np.arange(len(frame))
     lines = lru_cache(maxsize=1)(lambda: _lines(path, found, header is True)[0])
-    sheet = Sheet(frame, path.name, (path.name,), rows=rows, lines=(lines,), dialect=Dialect(delimiter, encoding, header, dialect.comment))
+    sheet = Sheet(frame, path.name, (path.name,), rows=rows, lines=(lines,), dialect=Dialect(delimiter, encoding, header, dialect.comment),
+                  notes=tuple(notes))
     if len(frame) and bool((frame[names[-1]] == "").any()):  # perhaps a line with too few values, which pandas fills up
         starts, numbers = _lines(path, found, header is True)
         short = np.flatnonzero(numbers != len(names))
@@ -226,7 +245,8 @@ def _csv(path: Path, encoding: str, dialect: Dialect) -> Sheet:
     return sheet
 
 
-def _frame(path: Path, encoding: str, dialect: Dialect, names: list[str], header: bool) -> Any:
+def _frame(path: Path, encoding: str, dialect: Dialect, names: list[str], header: bool) -> tuple[Any, dict[str, int]]:
+    """The cells without what stands around them, and in how many cells of which columns something did."""
     pd = pandas()
     source: Any = path
     if dialect.comment:
@@ -242,12 +262,14 @@ def _frame(path: Path, encoding: str, dialect: Dialect, names: list[str], header
         raise DataError(f"{path.name} must have rows of data, and has none") from None
     except (pd.errors.ParserError, pd.errors.ParserWarning, UnicodeDecodeError, csv.Error) as error:
         raise DataError(_broken(path, dialect, names, header, error)) from None
+    trimmed = dict[str, int]()
     for name in names:
-        frame[name] = frame[name].str.strip(QUOTES)
+        bare = frame[name].str.strip(QUOTES)
+        changed = int((bare != frame[name]).sum())
+        if changed:
+            trimmed[name], frame[name] = changed, bare
     blank = np.logical_and.reduce([(frame[name] == "").to_numpy() for name in names]) if len(names) > 1 else np.zeros(len(frame), dtype=bool)
-    if blank.any():
-        return frame[~blank].reset_index(drop=True)
-    return frame
+    return (frame[~blank].reset_index(drop=True) if blank.any() else frame), trimmed
 
 
 def _broken(path: Path, dialect: Dialect, names: list[str], header: bool, error: Exception) -> str:
@@ -257,8 +279,8 @@ def _broken(path: Path, dialect: Dialect, names: list[str], header: bool, error:
     except (csv.Error, UnicodeDecodeError):
         starts, numbers = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     wrong = np.flatnonzero(numbers != len(names))
-    if "EOF inside string" in str(error):
-        return f"{path.name} has a quote that is never closed ({error}); close it, or take it out"
+    if found := re.search(r"EOF inside string starting at row (\d+)", str(error)):
+        return f"{path.name} has a quote that is never closed, which begins in line {int(found[1]) + 1}; close it, or take it out"
     if len(wrong):
         return f"every line of {path.name} must have {len(names)} values, but line {starts[wrong[0]]} has {numbers[wrong[0]]}"
     return f"{path.name} must be a CSV file, but {error}; save it anew as one"
