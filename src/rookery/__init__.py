@@ -198,7 +198,7 @@ _NAMES = {
         "Bilevel", "Compositional", "CompositionalMinimax", "Conditional", "Minimax", "Minimization", "Model", "Pairwise", "Problem",
         "as_bilevel", "ball", "box", "conditional_as_compositional", "cross", "grad", "hvp", "simplex", "vjp"],
 }
-_FOLDERS = ("algorithms", "bundle", "data", "engines", "federation", "metrics", "models", "objectives", "problems", "report", "studies", "testing",
-            "training")
+_FOLDERS = ("algorithms", "bundle", "data", "engines", "federation", "metrics", "models", "objectives", "problems", "report", "studies",
+            "testing", "training")
 
 __getattr__, __dir__ = lazy(__name__, _NAMES, _FOLDERS)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 __all__ = [
-    "AlgorithmError", "BundleError", "CheckpointError", "ConfigError", "DataError", "Diverged", "EngineError", "FrameError", "ModuleError", "NonFinite",
-    "PlacementError", "ProblemError", "RookeryError", "StateLost", "UploadError", "WeightError", "WriteError",
+    "AlgorithmError", "BundleError", "CheckpointError", "ConfigError", "DataError", "Diverged", "EngineError", "FrameError", "ModuleError",
+    "NonFinite", "PlacementError", "ProblemError", "RookeryError", "StateLost", "UploadError", "WeightError", "WriteError",
 ]
 
 

@@ -126,10 +126,10 @@ def workbook(table):
         "[Content_Types].xml": f'<?xml version="1.0"?><Types xmlns="{pkg}content-types"><Default Extension="rels" ContentType="application/'
         f'vnd.openxmlformats-package.relationships+xml"/><Override PartName="/xl/workbook.xml" ContentType="{kind}'
         f'sheet.main+xml"/><Override PartName="/xl/worksheets/sheet1.xml" ContentType="{kind}worksheet+xml"/></Types>',
-        "_rels/.rels": f'<?xml version="1.0"?><Relationships xmlns="{pkg}relationships"><Relationship Id="rId1" Type="{rel}/officeDocument" '
-        'Target="xl/workbook.xml"/></Relationships>',
-        "xl/workbook.xml": f'<?xml version="1.0"?><workbook xmlns="{main}" xmlns:r="{rel}"><sheets><sheet name="Sheet1" sheetId="1" r:id="rId1"/>'
-        "</sheets></workbook>",
+        "_rels/.rels": f'<?xml version="1.0"?><Relationships xmlns="{pkg}relationships"><Relationship Id="rId1" Type="{rel}/'
+        'officeDocument" Target="xl/workbook.xml"/></Relationships>',
+        "xl/workbook.xml": f'<?xml version="1.0"?><workbook xmlns="{main}" xmlns:r="{rel}"><sheets><sheet name="Sheet1" sheetId="1" '
+        'r:id="rId1"/></sheets></workbook>',
         "xl/_rels/workbook.xml.rels": f'<?xml version="1.0"?><Relationships xmlns="{pkg}relationships"><Relationship Id="rId1" Type="{rel}/'
         'worksheet" Target="worksheets/sheet1.xml"/></Relationships>',
         "xl/worksheets/sheet1.xml": "".join(sheet()),
@@ -783,7 +783,8 @@ look(
             rows(),
             "note",
             lambda i, row: (
-                f"Patient {i} seen by ward {i % 7}, complains of {['pain', 'fever', 'cough'][i % 3]} since {i % 9 + 2} days; to be reviewed."
+                f"Patient {i} seen by ward {i % 7}, complains of {['pain', 'fever', 'cough'][i % 3]} since {i % 9 + 2} days; "
+                "to be reviewed."
             ),
         )
     ),

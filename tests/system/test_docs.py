@@ -54,14 +54,15 @@ def files(page: Path) -> dict[str, str]:
 
 
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if "```python" in page.read_text(encoding="utf-8")]
+MIXED = ("tables",)  # pages whose Python needs what their commands have left
 FOLDERS = [f"rookery.{name}" for name in (
-    "algorithms", "data", "engines", "errors", "federation", "metrics", "models", "objectives", "problems", "report", "studies", "testing",
+    "algorithms", "bundle", "data", "data.tables", "engines", "errors", "federation", "metrics", "models", "objectives", "problems", "report", "studies", "testing",
     "training")]
 DOCUMENTS = [path for pattern in ("*.md", "docs/*.md", "docs/decisions/*.md") for path in sorted(ROOT.glob(pattern))
              if path.name != "CHANGELOG.md"]  # which names what was
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem not in MIXED], ids=lambda page: page.stem)
 def test_the_blocks_of_a_page_run_from_top_to_bottom(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = program(page)
     module = ModuleType(f"page_{page.stem.replace('-', '_')}")
@@ -201,6 +202,25 @@ def test_the_commands_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pyte
         assert written is None or Path(written).exists()
     for name in [name for name, cls in PROGRAMS.items() if f"{cls.__module__}.py" in files(page)]:
         del PROGRAMS[name]
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_python_files_and_commands_of_a_page_run_from_top_to_bottom(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = ROOT / "docs" / f"{name}.md"
+    monkeypatch.chdir(tmp_path)
+    for file, text in files(page).items():
+        Path(file).write_text(text)
+    steps = sorted((line, block, language) for language in ("python", "console") for line, block in blocks(page, language))
+    names: dict[str, Any] = {}
+    for _, block, language in steps:
+        if language == "python":
+            exec(compile(block, str(page), "exec"), names)
+        for line in block.splitlines() if language == "console" else ():
+            monkeypatch.setattr(sys, "argv", shlex.split(line))
+            with pytest.raises(SystemExit) as caught:
+                main()
+            assert not caught.value.code, line
+    assert {"predictions.csv", "visits-torch", "visits.schema.toml"} <= {path.name for path in tmp_path.iterdir()}
 
 
 def test_a_table_of_ones_own_as_the_five_minutes_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

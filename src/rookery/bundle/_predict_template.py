@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MISSING = ("", "?", "NA", "N/A", "nan", "NaN", "null", "NULL")
+MISSING = ("", "?", "NA", "N/A", "n/a", "nan", "NaN", "NAN", "null", "NULL", "None", "NaT")
 DELIMITERS = ",;\t|"
 AROUND = " \t\r\n'\"\ufeff"  # around a cell they are not part of it
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")

@@ -50,7 +50,7 @@ class Bundle:
     model: Mapping[str, Any]
     shape: tuple[int, ...]
     classes: tuple[str, ...]
-    calibrator: Calibrator = Calibrator()
+    calibrator: Calibrator = field(default_factory=Calibrator)
     threshold: float | None = None
     schema: Schema | None = None
     encoder: Encoder | None = None
@@ -67,7 +67,7 @@ class Bundle:
             raise DataError(f"rows must have the shape that the model was trained on, {self.shape}; these have {tuple(inputs.shape[1:])}")
         parts = []
         with torch.inference_mode():
-            for part in inputs.split(ROWS_AT_ONCE):
+            for part in torch.split(inputs, ROWS_AT_ONCE):
                 out = self._net(part)
                 out = out[:, None] if out.dim() == 1 else out
                 parts.append(torch.cat([torch.zeros_like(out), out], 1) if out.shape[1] == 1 and len(self.classes) == 2 else out)
@@ -81,16 +81,17 @@ class Bundle:
         if isinstance(rows, (np.ndarray, Tensor)):
             found = torch.as_tensor(rows, dtype=torch.float32)
             if not bool(torch.isfinite(found).all()):
-                raise DataError("inputs must be finite numbers; some of these are not: fill them in, or give a data frame, whose gaps the model "
-                                "knows how to read")
+                raise DataError("inputs must be finite numbers; some of these are not: fill them in, or give a data frame, whose gaps the "
+                                "model knows how to read")
             return found
         if self.encoder is None or self.schema is None:
-            raise DataError(f"this model was trained on rows of shape {self.shape}, not on a table of columns; give it an array of such rows")
+            raise DataError(f"this model was trained on rows of shape {self.shape}, not on a table of columns; give it an array of such "
+                            "rows")
         sheet = rows if isinstance(rows, Sheet) else from_frame(rows)
         missing = [name for name in self.schema.inputs if name not in sheet.names]
         if missing:
-            raise DataError(f"{sheet.file} must have the columns that the model was trained on, but has no {', '.join(map(repr, missing[:5]))}"
-                            f"{' …' if len(missing) > 5 else ''}; it has {sheet.names}")
+            lacking = ", ".join(map(repr, missing[:5])) + (" …" if len(missing) > 5 else "")
+            raise DataError(f"{sheet.file} must have the columns that the model was trained on, but has no {lacking}; it has {sheet.names}")
         return torch.from_numpy(self.encoder(sheet, self.schema, say))
 
     def predict_proba(self, rows: Any, say: Say | None = None) -> NDArray[np.float64]:
@@ -103,9 +104,9 @@ class Bundle:
 
     def decided(self, probabilities: NDArray[np.float64]) -> NDArray[np.str_]:
         """The classes that probabilities decide for."""
-        if self.threshold is None:
-            return np.asarray(self.classes)[probabilities.argmax(1)]
-        return np.asarray(self.classes)[(probabilities[:, 1] > self.threshold).astype(int)]
+        place = probabilities.argmax(1) if self.threshold is None else (probabilities[:, 1] > self.threshold).astype(int)
+        names: NDArray[np.str_] = np.asarray(self.classes)[place]
+        return names
 
     def save(self, folder: str | Path) -> Path:
         """Write the bundle's files into a folder, and return it."""
@@ -153,7 +154,8 @@ def load(folder: str | Path) -> Bundle:
         version, shape, classes = told["version"], tuple(told["shape"]), tuple(told["classes"])
         model, calibrator, threshold = told["model"], Calibrator.from_json(told["calibrator"]), told["threshold"]
     except (KeyError, TypeError) as error:
-        raise BundleError(f"{folder / ABOUT} is not whole: {error} is missing or of another form; take the bundle again from its run") from None
+        raise BundleError(f"{folder / ABOUT} is not whole: {error} is missing or of another form; take the bundle again from its "
+                          "run") from None
     if version != VERSION:
         raise BundleError(f"{folder} is a bundle of version {version}, and this Rookery reads version {VERSION}: use the one that wrote it")
     schema = encoder = None
@@ -163,8 +165,8 @@ def load(folder: str | Path) -> Bundle:
     try:
         net.load_state_dict(load_file(folder / WEIGHTS))
     except (OSError, SafetensorError, RuntimeError) as error:
-        raise BundleError(f"{folder / WEIGHTS} must hold the numbers of the net that {ABOUT} names, but {str(error).splitlines()[0]}; take the "
-                          "bundle again from its run") from None
+        raise BundleError(f"{folder / WEIGHTS} must hold the numbers of the net that {ABOUT} names, but {str(error).splitlines()[0]}; "
+                          "take the bundle again from its run") from None
     return Bundle(net, model, shape, classes, calibrator, threshold, schema, encoder, told.get("found", {}), told.get("about", {}))
 
 

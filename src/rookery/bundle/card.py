@@ -17,7 +17,8 @@ def card(about: Mapping[str, Any], found: Mapping[str, Any], classes: Sequence[s
     """The card as a text."""
     lines = [f"# {about.get('title', 'A trained model')}", ""]
     lines += [f"Predicts {_quoted(schema.label) if schema else 'the class'} ({', '.join(classes)})"
-              + (f" of rows of `{about['data']}`" if about.get("data") else "") + f", trained over {about.get('sites', '?')} sites with Rookery.", ""]
+              + (f" of rows of `{about['data']}`" if about.get("data") else "")
+              + f", trained over {about.get('sites', '?')} sites with Rookery.", ""]
     lines += ["## How to use it", "", "    rookery predict BUNDLE new.csv -o out.csv", "",
               "or in Python, `rookery.load(BUNDLE).predict_proba(frame)`. " + _decides(classes, threshold, calibrator), ""]
     if schema is not None:
@@ -27,7 +28,8 @@ def card(about: Mapping[str, Any], found: Mapping[str, Any], classes: Sequence[s
     if found.get("warnings"):
         lines += ["## Know before you use it", "", *(f"- {warning}" for warning in found["warnings"]), ""]
     lines += ["## Where it is from", "", "| | |", "|---|---|"]
-    for name in ("algorithm", "objective", "data", "data digest", "rows", "sites", "rounds", "seed", "command", "rookery", "torch", "python", "date"):
+    for name in ("algorithm", "objective", "data", "data digest", "rows", "sites", "rounds", "seed", "command", "rookery", "torch",
+                 "python", "date"):
         if about.get(name) not in (None, ""):
             lines.append(f"| {name} | {_cell(about[name])} |")
     return "\n".join([*lines, ""])
@@ -35,7 +37,8 @@ def card(about: Mapping[str, Any], found: Mapping[str, Any], classes: Sequence[s
 
 def _decides(classes: Sequence[str], threshold: float | None, calibrator: Calibrator) -> str:
     how = {"none": "Probabilities are the net's own", "platt": "Probabilities are calibrated by Platt's method",
-           "isotonic": "Probabilities are calibrated by isotonic regression", "temperature": "Probabilities are calibrated by a temperature"}
+           "isotonic": "Probabilities are calibrated by isotonic regression",
+           "temperature": "Probabilities are calibrated by a temperature"}
     said = f"{how[calibrator.method]}."
     return said if threshold is None else f"{said} The answer is {classes[1]!r} above a probability of {threshold:.4g}."
 
@@ -56,8 +59,8 @@ def _results(found: Mapping[str, Any]) -> list[str]:
               f"| is negative | {confusion['fp']} | {confusion['tn']} |", ""]
     for field, groups in found.get("subgroups", {}).items():
         lines += [f"By {field}:", "", "| | rows | positives | AUC | sensitivity | specificity |", "|---|---|---|---|---|---|"]
-        lines += [f"| {_cell(group['group'])} | {group['rows']} | {group['positives']} | {_one(group['AUC'])} | {_one(group['sensitivity'])} | "
-                  f"{_one(group['specificity'])} |" for group in groups] + [""]
+        lines += [f"| {_cell(group['group'])} | {group['rows']} | {group['positives']} | {_one(group['AUC'])} | "
+                  f"{_one(group['sensitivity'])} | {_one(group['specificity'])} |" for group in groups] + [""]
     return lines + _sites(found)
 
 
@@ -68,7 +71,8 @@ def _sites(found: Mapping[str, Any]) -> list[str]:
     shown = sorted(sites, key=lambda site: -site["rows"])[:30]
     lines = ["By site" + (f", the {len(shown)} largest of {len(sites)}" if len(shown) < len(sites) else "") + ":", "",
              "| site | rows | AUC | accuracy |", "|---|---|---|---|"]
-    return [*lines, *(f"| {_cell(site['site'])} | {site['rows']} | {_one(site.get('AUC'))} | {_one(site.get('accuracy'))} |" for site in shown), ""]
+    lines += [f"| {_cell(site['site'])} | {site['rows']} | {_one(site.get('AUC'))} | {_one(site.get('accuracy'))} |" for site in shown]
+    return [*lines, ""]
 
 
 def _value(interval: Any) -> str:

@@ -16,10 +16,12 @@ from torch import Tensor
 from ..data.folder import locate
 from ..data.readers.base import arrays
 from ..data.readers.images import picture_files, picture_inputs
+from ..data.readers.npz import as_inputs
 from ..data.readers.sites import FOLDER, find, prepared
 from ..data.tables.encoder import Say
+from ..data.tables.files import read_sheet
 from ..data.tables.schema import Schema, demand_column
-from ..data.tables.sheet import Dialect, Sheet, read_sheet
+from ..data.tables.sheet import Dialect, Sheet
 from ..errors import DataError
 from ..training.files import aside
 from .bundle import Bundle
@@ -55,7 +57,8 @@ def predict_file(bundle: Bundle, rows: str, out: Path, keep: Sequence[str] = (),
         writer.writerows(zip(*(_cells(values) for values in columns.values()), strict=True))
     counts = Counter(decisions.tolist())
     told = ", ".join(f"{counts.get(name, 0)} {name}" for name in bundle.classes)
-    return Predicted(len(decisions), told + (f"; mean probability of {bundle.classes[1]!r} {probabilities[:, 1].mean():.4g}" if two else ""))
+    told += f"; mean probability of {bundle.classes[1]!r} {probabilities[:, 1].mean():.4g}" if two else ""
+    return Predicted(len(decisions), told)
 
 
 def _say_unused(bundle: Bundle, sheet: Sheet, say: Say) -> None:
@@ -81,7 +84,7 @@ def _read(bundle: Bundle, rows: str, keep: Sequence[str], delimiter: str | None)
     if named:
         name = rows.removeprefix(f"{FOLDER}/")
         spec = find(name)
-        sheet = prepared(spec, f"{FOLDER}/{spec.file or f'{name}.csv'}", name)
+        sheet = prepared(spec, f"{FOLDER}/{spec.file or f'{name}.csv'}")
     else:
         sheet = read_sheet(locate(rows), _dialect(bundle.schema, delimiter))
     for name in keep:
@@ -104,20 +107,15 @@ def _no_table(bundle: Bundle, rows: str) -> tuple[dict[str, Any], Tensor]:
     file = locate(rows)
     if file.is_dir():
         if len(bundle.shape) != 3 or bundle.shape[0] not in (1, 3):
-            raise DataError(f"{file} is a folder of pictures, but the model was trained on rows of shape {bundle.shape}; give it an NPZ file")
+            raise DataError(f"{file} is a folder of pictures, but the model was trained on rows of shape {bundle.shape}; give it an NPZ "
+                            "file")
         paths = picture_files(file)
         return {"file": [str(path.relative_to(file)) for path in paths]}, picture_inputs(paths, bundle.shape)
     if file.suffix.lower() != ".npz":
-        raise DataError(f"the model was trained on rows of shape {bundle.shape}, not on a table of columns; give it an NPZ file with an array "
-                        "inputs, or a folder of pictures")
+        raise DataError(f"the model was trained on rows of shape {bundle.shape}, not on a table of columns; give it an NPZ file with an "
+                        "array inputs, or a folder of pictures")
     found = arrays(file)
     if "inputs" not in found:
         raise DataError(f"{file.name} has no array 'inputs'; it has {sorted(found)}")
-    inputs = _pixels(found["inputs"])
+    inputs = torch.from_numpy(as_inputs(found["inputs"], "inputs{}"))
     return {"row": np.arange(1, len(inputs) + 1)}, inputs
-
-
-def _pixels(array: Any) -> Tensor:
-    from ..data.readers.npz import as_inputs
-
-    return torch.from_numpy(as_inputs(array, "inputs{}"))

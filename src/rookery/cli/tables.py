@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from ..errors import BundleError, ConfigError, DataError
-from .console import app, complain, console, errors, escaped
+from .console import app, console, errors, escaped
 
 if TYPE_CHECKING:
-    from ..data.tables import Look, Sheet
+    from ..data.tables import Dialect, Look, Sheet
 
 SITES_SHOWN = 20
 
@@ -22,25 +22,27 @@ def look(tables: Annotated[list[str], typer.Argument(help="a CSV or Parquet file
          label: Annotated[str | None, typer.Option("--label", help="the column to predict")] = None,
          site: Annotated[str | None, typer.Option("--site", help="the column that says whose a row is")] = None,
          group: Annotated[str | None, typer.Option("--group", help="a column whose rows stay together, such as the patient")] = None,
-         positive: Annotated[list[str] | None, typer.Option("--positive", help="the class that is looked for; may be given several times")] = None,
+         positive: Annotated[list[str] | None, typer.Option("--positive", help="the class that is looked for; may be given several times")]
+         = None,
          delimiter: Annotated[str | None, typer.Option("--delimiter", help="what stands between the values; found out by default")] = None,
          header: Annotated[bool | None, typer.Option("--header/--no-header", help="whether the first line names the columns")] = None,
          out: Annotated[Path | None, typer.Option("--out", help="the schema; default NAME.schema.toml")] = None,
          force: Annotated[bool, typer.Option("--force", help="write over a schema that is there")] = False) -> None:
     """Look at a table before you train: what is in it, what will be done with it, and a schema to correct."""
     from ..data.readers.sites import FOLDER, find, prepared, schema_of
+    from ..data.tables import Dialect
     from ..data.tables import look as look_at
-    from ..data.tables.sheet import Dialect
     from ..training.files import write_whole
 
     named = [one for one in tables if one.startswith(f"{FOLDER}/") and not Path(one).suffix]
     target = out or Path(f"{Path(tables[0]).stem}.schema.toml")
     if target.exists() and not force:
-        raise DataError(f"{target} is there already, perhaps corrected by hand; write --force to write over it, or name another file with --out")
+        raise DataError(f"{target} is there already, perhaps corrected by hand; write --force to write over it, or name another file with "
+                        "--out")
     if named:
         name = named[0].removeprefix(f"{FOLDER}/")
         spec = find(name)
-        sheet = prepared(spec, f"{FOLDER}/{spec.file or f'{name}.csv'}", name)
+        sheet = prepared(spec, f"{FOLDER}/{spec.file or f'{name}.csv'}")
         given = schema_of(spec, sheet)
         console.print(f"{named[0]}: {spec.about} ({spec.publisher}; licence {spec.licence})", markup=False, soft_wrap=True)
         found = look_at(sheet, given.label, site=given.site, group=given.group, positive=given.positive, keep=given.keep, given=given)
@@ -55,7 +57,7 @@ def look(tables: Annotated[list[str], typer.Argument(help="a CSV or Parquet file
     console.print(f"the schema: {target}; correct it, and train by it with schema = \"{target}\" in [data]", markup=False, soft_wrap=True)
 
 
-def _sheets(tables: list[str], dialect: Any, site: str | None) -> Sheet:
+def _sheets(tables: list[str], dialect: Dialect, site: str | None) -> Sheet:
     from ..data.folder import locate
     from ..data.tables import read_sheets
 
@@ -70,8 +72,8 @@ def _show(found: Look, sheet: Sheet) -> None:
     read = [f"values between {marks.get(how.delimiter, repr(how.delimiter))} ({how.delimiter!r})"] if how.delimiter else []
     read += [f"encoding {how.encoding}"] if how.encoding else []
     read += ["no header line"] if how.header is False else []
-    console.print(f"{found.file}: {found.rows} rows, {len(sheet.names)} columns" + (f"; read with {', '.join(read)}" if read else ""), markup=False,
-                  soft_wrap=True)
+    console.print(f"{found.file}: {found.rows} rows, {len(sheet.names)} columns" + (f"; read with {', '.join(read)}" if read else ""),
+                  markup=False, soft_wrap=True)
     table = Table("column", "kind", "what is done", "missing", "what it holds")
     schema = found.schema
     for name in sheet.names:
@@ -91,7 +93,7 @@ def _show(found: Look, sheet: Sheet) -> None:
     if found.sites:
         _show_sites(found)
     for warning in found.warnings:
-        errors.print(f"! {warning}", style="yellow", markup=False, soft_wrap=True)
+        complain_softly(warning)
 
 
 def _show_sites(found: Look) -> None:
@@ -105,11 +107,12 @@ def _show_sites(found: Look) -> None:
 
 @app.command()
 def predict(bundle: Annotated[Path, typer.Argument(help="a bundle, or the folder of the run that left it")],
-            rows: Annotated[str, typer.Argument(help="a CSV or Parquet file, sites/NAME, an NPZ file with inputs, or a folder of pictures")],
+            rows: Annotated[str, typer.Argument(help="a CSV or Parquet file, sites/NAME, an NPZ file with inputs, or a folder of "
+                                                     "pictures")],
             out: Annotated[Path, typer.Option("--out", "-o", help="the predictions, as CSV")],
             keep: Annotated[list[str] | None, typer.Option("--keep", help="a column to repeat; ids and groups are repeated anyway")] = None,
-            delimiter: Annotated[str | None, typer.Option("--delimiter", help="what stands between the values; found out by default")] = None
-            ) -> None:
+            delimiter: Annotated[str | None, typer.Option("--delimiter", help="what stands between the values; found out by default")]
+            = None) -> None:
     """Predict: for every row what identifies it, the probability, and the decision. No label is needed."""
     from ..bundle import load
     from ..bundle.predicting import predict_file
@@ -138,6 +141,3 @@ def export(bundle: Annotated[Path, typer.Argument(help="a bundle, or the folder 
     stem = bundle.resolve().name if bundle.resolve().name != "bundle" else bundle.resolve().parent.name
     target = out or Path(f"{stem}.onnx" if to == "onnx" else f"{stem}-torch")
     console.print(f"exported: {found.export(to, target)}", markup=False, soft_wrap=True)
-
-
-__all__ = ["complain", "export", "look", "predict"]

@@ -87,8 +87,8 @@ def _by_group(labels: NDArray[Any], groups: NDArray[Any], shares: NDArray[np.flo
 def by_hash(groups: NDArray[np.int64], share: float, seed: int, purpose: str) -> NDArray[np.bool_]:
     """Which rows are set aside where all rows of a group stay together: those whose group's hash falls below the share.
 
-    A group's side depends on its number, the seed and what the rows are set aside for, and on nothing else: sites that have rows of the same
-    patient put them on the same side without comparing lists. About a share of the groups is set aside.
+    A group's side depends on its number, the seed and what the rows are set aside for, and on nothing else: sites that have rows of the
+    same patient put them on the same side without comparing lists. About a share of the groups is set aside.
 
     >>> first, second = by_hash(np.asarray([3, 5, 3]), 0.5, 0, "test"), by_hash(np.asarray([5]), 0.5, 0, "test")
     >>> bool(first[0] == first[2] and first[1] == second[0])

@@ -4,14 +4,31 @@ has the clients score their rows and merges what they send.
 Undefined stays undefined: a metric that the rows say nothing about is None, or absent from a dictionary; it is never 0 or 1.
 """
 
+from .calibration import Calibrator, calibrate, calibration_sums
+from .decisions import (
+    Confusion,
+    Decision,
+    NetBenefit,
+    Predicted,
+    auc_interval_from_histogram,
+    choose_threshold,
+    decide,
+    decision_curve,
+    expected_calibration_error,
+    probabilities_off,
+    reliability,
+)
 from .federated import Scores, by_client, evaluate
 from .histogram import Ranked, auc, average_precision, default_edges, histograms_by_client, partial_auc, refined_edges, score_histogram
 from .intervals import AucDifference, Interval, auc_interval, bootstrap_interval, delong, delong_test, wilson
 from .personal import Adaptation
 from .rows import class_sums, from_sums
+from .subgroups import Group, by_group
 
 __all__ = [
-    "Adaptation", "AucDifference", "Interval", "Ranked", "Scores", "auc", "auc_interval", "average_precision", "bootstrap_interval",
-    "by_client", "class_sums", "default_edges", "delong", "delong_test", "evaluate", "from_sums", "histograms_by_client", "partial_auc",
-    "refined_edges", "score_histogram", "wilson",
+    "Adaptation", "AucDifference", "Calibrator", "Confusion", "Decision", "Group", "Interval", "NetBenefit", "Predicted", "Ranked", "Scores",
+    "auc", "auc_interval", "auc_interval_from_histogram", "average_precision", "bootstrap_interval", "by_client", "by_group", "calibrate",
+    "calibration_sums", "choose_threshold", "class_sums", "decide", "decision_curve", "default_edges", "delong", "delong_test", "evaluate",
+    "expected_calibration_error", "from_sums", "histograms_by_client", "partial_auc", "probabilities_off", "refined_edges", "reliability",
+    "score_histogram", "wilson",
 ]

@@ -83,11 +83,12 @@ def marked(means: Sequence[float | None], sign: int) -> list[bool]:
     return [mean is not None and number(mean) == best for mean in means]
 
 
-def table(head: Sequence[str], rows: Rows, note: str) -> str:
-    """A table that scrolls in its own box; the first cell of a row names it. `head` and `note` are text, cells are HTML."""
+def table(head: Sequence[Cell | str], rows: Rows, note: str) -> str:
+    """A table that scrolls in its own box; the first cell of a row names it. `head` and `note` are text, cells are HTML in either."""
     cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
-    top = "".join(f'<th scope="col"{_class(cell) if cell.kind == "text" else ""}>{escape(title)}</th>'
-                  for title, cell in zip(head, cells[0], strict=True))
+    titles = [title if isinstance(title, Cell) else Cell(escape(title), "text" * (cell.kind == "text"))
+              for title, cell in zip(head, cells[0], strict=True)]
+    top = "".join(f'<th scope="col"{_class(title)}>{title.html}</th>' for title in titles)
     body = "".join(f'<tr><th scope="row">{first.html}</th>' + "".join(f"<td{_class(cell)}>{cell.html}</td>" for cell in rest) + "</tr>"
                    for first, *rest in cells)
     return (f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(note)}"><table><thead><tr>{top}</tr></thead>'

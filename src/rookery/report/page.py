@@ -11,6 +11,7 @@ from ..training.files import write_whole
 from .blocks import Cell, Rows, amount, cost, marked, metric, name, number, panes, several, switch, table
 from .chart import Line, chart
 from .details import network, repeat, tuning
+from .inuse import in_use
 from .numbers import Method, Stat, curve, direction, methods, metrics, ranking, stat
 from .personal import personal
 from .record import COUNTS, Record, ReportError
@@ -30,7 +31,7 @@ def write(records: Sequence[Record], path: Path | str, title: str = "Report of r
     if not records:
         raise ReportError("a report needs one run or more; none came: name the folders of runs")
     found = methods(records)
-    parts = (_summary, _curves, _rankings, _sites, personal, network, tuning, repeat)
+    parts = (_summary, _curves, _rankings, in_use, _sites, personal, network, tuning, repeat)
     body = "".join(f"<section>{content}</section>" for part in parts if (content := part(found)))
     page = (f'<!doctype html><html lang="en-GB"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">'
             f'<meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">'

@@ -18,17 +18,41 @@ from ..training.files import in_use
 
 COUNTS = ("round", "exchanges", "bytes", "samples", "seconds")  # of training so far: the axes, not the metrics
 _NUMBER, _MAYBE, _TEXT = (int, float), (int, float, NoneType), (str, NoneType)
-_OTHERS = "…"  # in a shape: every key that the shape does not name
+_OTHERS = "…"  # in a shape: every key that the shape does not name; and one with a question mark need not be there
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """The shape of a list of so many numbers, or of null where that may stand for them."""
+
+    count: int
+    maybe: bool = False
+
+
 _ACCOUNT = {**dict.fromkeys(("exchanges", "floats_up", "floats_down", "bytes_up", "bytes_down", "samples"), _NUMBER),
             "calls": {_OTHERS: _NUMBER}}
+_INTERVAL = _Numbers(3)  # a value and the ends of its interval
+_SHARES = dict.fromkeys(("AUC", "sensitivity", "specificity"), _Numbers(3, maybe=True))
+_CONFUSION = dict.fromkeys(("tp", "fp", "fn", "tn"), int)
+_TESTED = {"site": str, "rows": _NUMBER, "AUC?": _INTERVAL, "accuracy?": _INTERVAL}
+_ASSESSMENT = {
+    "classes": [str], "warnings": [str], "threshold?": _MAYBE, "calibrator?": {"method": str}, "rows?": int, "positives?": int,
+    "F1?": _MAYBE, "confusion?": _CONFUSION, **{f"{name}?": _Numbers(3, maybe=True) for name in (*_SHARES, "ppv", "npv", "accuracy")},
+    **{f"reliability {when}?": [_Numbers(5)] for when in ("before", "after")},
+    **{f"calibration error {when}?": _MAYBE for when in ("before", "after")}, "decision curve?": [_Numbers(4)],
+    "subgroups?": {_OTHERS: [{"group": str, "rows": int, "positives": int, "withheld?": int, "predicted": _MAYBE, **_SHARES,
+                              "observed": _Numbers(3, maybe=True), "off?": _TEXT}]},
+    "sites?": [_TESTED], "worst site?": _TESTED,
+}
 _SHAPES: dict[str, Any] = {  # of about.json; only the label has to be there
     "label": str, "title": _TEXT, "seed": (int, NoneType), "command": _TEXT, "config": {_OTHERS: {}}, "versions": {}, "machine": _TEXT,
     "reason": _TEXT, "failure": _TEXT, "rounds": int, "seconds": _NUMBER, "ledger": {_OTHERS: _ACCOUNT},
     "sites": [{"site": str, _OTHERS: _MAYBE}],
     "traffic": [{"direction": frozenset({"down", "up"}), "what": str, **dict.fromkeys(("floats", "bytes", "clients", "exchange"), int)}],
     "tuning": {"metric": str, "tried": [{"values": {}, "score": _MAYBE}], "chosen": {}},
+    "notes": [str], "assessment": _ASSESSMENT,
 }
-_OPTIONAL = ("config", "versions", "ledger", "sites", "traffic", "tuning")  # where null is the same as nothing
+_OPTIONAL = ("config", "versions", "ledger", "sites", "traffic", "tuning", "notes", "assessment")  # where null is the same as nothing
 
 
 class ReportError(RookeryError):
@@ -110,7 +134,7 @@ def _row(path: Path, number: int, line: str) -> dict[str, float]:
 
 
 def _complaint(value: Any, shape: Any, where: str) -> str | None:
-    """What keeps a value from its shape: a type, types, a set of words, a list of one shape, or an object by keys.
+    """What keeps a value from its shape: a type, types, a set of words, so many numbers, a list of one shape, or an object by keys.
 
     >>> _complaint({"a": 1, "b": ["x", 2]}, {"a": int, _OTHERS: [str]}, "it")
     'it.b[1] must be a text; it is 2'
@@ -118,9 +142,13 @@ def _complaint(value: Any, shape: Any, where: str) -> str | None:
     if isinstance(shape, dict):
         if not isinstance(value, dict):
             return f"{where} must be an object; it is {_short(value)}"
-        if missing := [key for key in shape if key != _OTHERS and key not in value]:
+        if missing := [key for key in shape if key != _OTHERS and not key.endswith("?") and key not in value]:
             return f"{where} must have {', '.join(missing)}; it has {_short(list(value))}"
-        parts = [(value[key], shape.get(key, shape.get(_OTHERS, object)), f"{where}.{key}") for key in value]
+        parts = [(value[key], shape.get(key, shape.get(f"{key}?", shape.get(_OTHERS, object))), f"{where}.{key}") for key in value]
+    elif isinstance(shape, _Numbers):
+        fits = isinstance(value, list) and len(value) == shape.count and all(isinstance(item, _NUMBER) for item in value)
+        fits = fits or (value is None and shape.maybe)
+        return None if fits else f"{where} must be a list of {shape.count} numbers; it is {_short(value)}"
     elif isinstance(shape, list):
         if not isinstance(value, list):
             return f"{where} must be a list; it is {_short(value)}"

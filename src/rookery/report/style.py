@@ -66,3 +66,21 @@ h2,h3{break-after:avoid}figure,tr{break-inside:avoid}th:first-child{position:sta
 table{font-size:7.5pt}th,td{padding:.2rem}td.text{min-width:0}details::details-content{content-visibility:visible;height:auto}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 """ + "".join(f".line.c{k}{{stroke:var(--c{k})}}.band.c{k}{{fill:var(--c{k})}}" for k in range(7))
+
+# of the section on the model in use, which brings it along: a page without one is none the longer
+IN_USE = """
+.told{padding:.6rem 1rem;margin-bottom:1rem}.told ul{list-style:disc;margin:.2rem 0 0;padding-left:1.1rem}.told li{margin:.15rem 0}
+.told summary{padding:.3rem 0 0}.facts{border-color:var(--c0);background:var(--panel)}
+.fit .scroll{background:linear-gradient(to left,var(--paper) 35%,transparent) right/2.6rem 100% no-repeat local,
+linear-gradient(to left,var(--rule),transparent) right/1.3rem 100% no-repeat scroll}
+.fit th:first-child,.matrix th{overflow-wrap:anywhere}.measures{grid-template-columns:minmax(0,3fr) minmax(0,2fr)}
+.measures .scroll,.measures table,.sites .scroll,.sites table{width:100%}.measures th:first-child{max-width:none}
+.matrix th:first-child{min-width:5.5rem}.matrix td{font-size:1rem}.matrix small{font-size:.8rem}.matrix thead th{min-width:3.2rem}
+.cut>svg{overflow:hidden}.bar{stroke-width:1.6}
+.sites .scroll{max-width:58rem}.sites th:first-child{min-width:13rem}.sites td{vertical-align:middle}.sites td,.sites tbody th{padding-top:.28rem;padding-bottom:.28rem}
+.forest{position:relative;width:99%;min-width:5.5rem}.axis,.forest>svg{position:absolute;inset:0 .8rem;width:calc(100% - 1.6rem);
+height:100%}.axis i{position:absolute;bottom:.42rem;font-style:normal;transform:translateX(-50%)}
+.square+details{margin-left:3.6rem}
+@media (max-width:60rem){.measures{grid-template-columns:minmax(0,1fr)}}
+@media (max-width:46rem){.sites th:first-child,.groups th:first-child{min-width:6.4rem}.square+details{margin-left:0}}
+"""

@@ -91,7 +91,10 @@ def _unique(texts: Tensor) -> tuple[list[bytes], list[int]]:
 
 
 def raw_fields(sheet: Sheet, schema: Schema, say: Say | None = None) -> dict[str, Tensor]:
-    """The rows before they are encoded, as the client functions have them; declared categories need no agreement, and only their gaps count."""
+    """The rows before they are encoded, as the client functions have them.
+
+    Declared categories need no agreement, and only their gaps count.
+    """
     numbers = [name for name in schema.inputs if schema.columns[name].kind != "category"]
     values = np.stack([values_of(sheet, name, schema, say) for name in numbers], 1) if numbers else np.zeros((len(sheet), 0))
     for place, name in enumerate(numbers):
@@ -131,8 +134,8 @@ def agree(fed: Federation[Any], schema: Schema, least: int = LEAST) -> Encoder:
     texts = [name for name in schema.inputs if schema.columns[name].kind == "category"]
     undeclared = [name for name in texts if not schema.columns[name].categories]
     if undeclared and fed.only_sums:
-        raise ConfigError(f"only sums may leave the sites, and the names of categories are none: declare the values of {undeclared[0]!r} in the "
-                          f"schema, as in [columns.{undeclared[0]}] categories = [\"…\"]")
+        raise ConfigError(f"only sums may leave the sites, and the names of categories are none: declare the values of {undeclared[0]!r} "
+                          f"in the schema, as in [columns.{undeclared[0]}] categories = [\"…\"]")
     with fed.phase("setup"):
         count, total, gone = fed.sum(*fed.map(program.totals, fed.broadcast(nothing)))
         mean = total / count.clamp_min(1)
@@ -160,8 +163,8 @@ def _agree_names(fed: Federation[Any], program: Agreement, texts: Sequence[str],
     room = sizes.reshape(len(sizes), -1).max(0).values
     for name, number in zip(texts, room[::2].tolist(), strict=True):
         if number > MOST and not schema.columns[name].categories:
-            raise DataError(f"column {name!r} must be numbers or a few categories, but a site has {number} values of it with {program.least} "
-                            f"rows or more; leave it out with drop = [{name!r}], or declare its categories in the schema")
+            raise DataError(f"column {name!r} must be numbers or a few categories, but a site has {number} values of it with "
+                            f"{program.least} rows or more; leave it out with drop = [{name!r}], or declare its categories in the schema")
     sent = fed.collect(fed.map(program.names, fed.broadcast(room)))
     found, start = [], 0
     for own, number in zip(declared, room[::2].tolist(), strict=True):

@@ -60,9 +60,10 @@ class DecisionSection:
 
     def __post_init__(self) -> None:
         if not 0 < self.sensitivity <= 1 or not 0 < self.probability < 1:
-            raise ConfigError(f"sensitivity is a share above 0 and at most 1, and probability lies between 0 and 1; got {self.sensitivity} and "
-                              f"{self.probability}")
-        if not (0 <= self.false_positive < math.inf and 0 <= self.false_negative < math.inf and self.false_positive + self.false_negative > 0):
+            raise ConfigError(f"sensitivity is a share above 0 and at most 1, and probability lies between 0 and 1; got {self.sensitivity} "
+                              f"and {self.probability}")
+        costs = self.false_positive, self.false_negative
+        if not (all(0 <= cost < math.inf for cost in costs) and sum(costs) > 0):
             raise ConfigError(f"costs are not negative, and one of them is positive; got {self.false_positive} and {self.false_negative}")
 
     @property
@@ -100,8 +101,7 @@ def assess(fed: Federation[Any], x: Tensor, test: Table, section: DecisionSectio
     found: dict[str, Any] = {"classes": list(test.classes)}
     threshold = None
     if classes == 2:
-        decision = _threshold(fed, x, calibrator, section, warnings)
-        threshold, margin = decision
+        threshold, margin = _threshold(fed, x, calibrator, section, warnings)
         found |= _two_classes(tested, x, split, calibrator, margin, warnings)
         found["subgroups"] = {field: _subgroups(tested, x, split, field, values, calibrator, margin) for field, values in names.items()}
         for field, groups in found["subgroups"].items():
@@ -109,8 +109,8 @@ def assess(fed: Federation[Any], x: Tensor, test: Table, section: DecisionSectio
     if not fed.only_sums:
         found["sites"] = _sites(tested, x, split, classes)
         # of a handful of rows an AUC says nothing
-        worst = min((site for site in found["sites"] if "AUC" in site and site["AUC"][2] - site["AUC"][1] < WIDE), key=lambda site: site["AUC"][0],
-                    default=None)
+        worst = min((site for site in found["sites"] if "AUC" in site and site["AUC"][2] - site["AUC"][1] < WIDE),
+                    key=lambda site: site["AUC"][0], default=None)
         if worst is not None and len(found["sites"]) > 1:
             found["worst site"] = worst
     return Assessment(calibrator, threshold, found | {"warnings": warnings})
@@ -140,7 +140,7 @@ def _threshold(fed: Federation[Any], x: Tensor, calibrator: Calibrator, section:
 def _two_classes(fed: Federation[Any], x: Tensor, split: str, calibrator: Calibrator, margin: float, warnings: list[str]) -> dict[str, Any]:
     edges = default_edges()
     if math.isfinite(margin):  # an edge, so that no row lies in doubt
-        edges = torch.cat([edges, torch.tensor([margin], dtype=torch.float64)]).unique()
+        edges = torch.from_numpy(np.unique(torch.cat([edges, torch.tensor([margin], dtype=torch.float64)]).numpy()))
     sums = calibration_sums(fed, x, split, edges=edges, slopes=torch.zeros(0, dtype=torch.float64))
     histogram, rows = sums.histogram, int(sums.rows.sum())
     area, ap = auc_interval_from_histogram(histogram), average_precision(histogram)
@@ -214,5 +214,6 @@ def sentences(found: Mapping[str, Any], threshold: float | None) -> list[str]:
     if found.get("calibration error after") is not None:
         lines.append(f"calibration error {found['calibration error before']:.3f}, calibrated {found['calibration error after']:.3f}")
     if "worst site" in found:
-        lines.append(f"worst site by AUC: {found['worst site']['site']}, {shown(found['worst site']['AUC'])} on {found['worst site']['rows']} rows")
+        worst = found["worst site"]
+        lines.append(f"worst site by AUC: {worst['site']}, {shown(worst['AUC'])} on {worst['rows']} rows")
     return lines

@@ -99,7 +99,8 @@ def _large_enough(train: Table, site: NDArray[np.str_], least: int) -> tuple[Tab
         return train, site, []
     if not kept.any():
         raise ConfigError(f"sites.least is {least}, and no site has so many training rows; the largest has {sizes.max()}")
-    said = f"{int((sizes < least).sum())} of {len(names)} sites have fewer than least = {least} training rows, {int((~kept).sum())} in all, and are left out"
+    said = (f"{int((sizes < least).sum())} of {len(names)} sites have fewer than least = {least} training rows, {int((~kept).sum())} in "
+            "all, and are left out")
     return train.take(kept), site[kept], [said]
 
 
@@ -121,17 +122,18 @@ def _agree(config: Description, rows: Rows, data: Data, ledger: Ledger) -> _Enco
     section, notes = config.federation, list(rows.notes)
     raw, at = raw_fields(rows.sheet, rows.schema, notes.append), data.fields["inputs"]
     own = Data({name: field[at] for name, field in raw.items()}, data.names, data.sizes)
-    fed = Federation(raw_problem(), own, engine=choose(section.engine), only_sums=section.only_sums, min_batch=section.min_batch, seed=section.seed)
+    fed = Federation(raw_problem(), own, engine=choose(section.engine), only_sums=section.only_sums, min_batch=section.min_batch,
+                     seed=section.seed)
     encoder = agree(fed, rows.schema, config.data.category_rows)
     ledger.absorb(fed.ledger)
     shared = [column.name for column in encoder.columns if isinstance(column, Category) and column.other]
     if shared:
-        notes.append(f"values of {', '.join(map(repr, shared[:6]))} that no site has {config.data.category_rows} training rows of share one column "
-                     "each, \"other\": declare them under categories in the schema to tell them apart")
+        notes.append(f"values of {', '.join(map(repr, shared[:6]))} that no site has {config.data.category_rows} training rows of share "
+                     "one column each, \"other\": declare them under categories in the schema to tell them apart")
     empty = next((c for c in encoder.columns if isinstance(c, Category) and not c.categories), None)
     if empty is not None:
-        notes.append(f"no site has {config.data.category_rows} training rows of any value of {empty.name!r}, which says nothing then: declare its "
-                     "categories in the schema, or lower data.category_rows")
+        notes.append(f"no site has {config.data.category_rows} training rows of any value of {empty.name!r}, which says nothing then: "
+                     "declare its categories in the schema, or lower data.category_rows")
     inputs = torch.from_numpy(encoder(rows.sheet, rows.schema, notes.append))
     return _Encoding(encoder, inputs, list(dict.fromkeys(notes)))
 

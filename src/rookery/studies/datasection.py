@@ -72,8 +72,8 @@ class DataSection:
         if own and not self.path and self.npz is None:
             raise ConfigError(f"{own[0]} names a column or file of your own table; it goes with table or npz")
         if (self.keep or self.drop or self.text or self.delimiter is not None or self.schema) and not self.path:
-            raise ConfigError("keep, drop, text and schema are about the columns of a table, and delimiter is of one; an npz file has the arrays "
-                              "you put into it")
+            raise ConfigError("keep, drop, text and schema are about the columns of a table, and delimiter is of one; an npz file has the "
+                              "arrays you put into it")
         if self.delimiter is not None and len(self.delimiter) != 1:
             raise ConfigError(f"delimiter is the one character between the values of a csv file; got {self.delimiter!r}")
         if self.size is not None and self.images is None:
@@ -131,8 +131,9 @@ class DataSection:
     def _own(self, options: dict[str, Any]) -> Rows:
         schema = None if self.schema is None else read_schema(self.schema)
         label = self.label if self.label is not None else schema.label if schema is not None else ""
-        rows = read_table(self.path, label, site=self.site, group=self.group, test=self.test, keep=self.keep, drop=self.drop, text=self.text,
-                          positive=[str(one) for one in self.positive], schema=schema, dialect=Dialect(self.delimiter), **options)
+        rows = read_table(self.path, label, site=self.site, group=self.group, test=self.test, keep=self.keep, drop=self.drop,
+                          text=self.text, positive=self.positive, schema=schema, dialect=Dialect(self.delimiter),
+                          **options)
         classes = rows.schema.classes
         if len(classes) == 2 and not rows.schema.positive:
             raise ConfigError(f"which of the two classes of {label!r}, {classes[0]!r} and {classes[1]!r}, is the positive one? Write "
@@ -140,9 +141,10 @@ class DataSection:
         return rows
 
     def positives(self, train: Table) -> list[int]:
-        """The places of the positive classes, where classes are to become two; those of a schema are, unless they are two already."""
-        own = () if train.rows is None or len(train.classes) == 2 else train.rows.schema.positive
-        return [self._class(train, one) for one in self.positive or own]
+        """The places of the positive classes, where classes are to become two; of one's own table the schema has them, in their order."""
+        if self.path and train.rows is not None:
+            return [] if len(train.classes) == 2 else [train.classes.index(one) for one in train.rows.schema.positive]
+        return [self._class(train, one) for one in self.positive]
 
     def _thinning(self, train: Table, seed: int) -> NDArray[np.bool_] | None:
         labels = train.fields["labels"].numpy()

@@ -112,7 +112,8 @@ def parse(tree: dict[str, Any], folder: Path | None = None) -> Description:
             raise ConfigError(f"a run needs a section [{needed}] with at least name = \"…\"")
     plain_ones: dict[str, Any] = {name: build_section(cls, tree.get(name, {}), name) for name, cls in _SECTIONS.items()}
     return Description(algorithm=_algorithm(dict(tree["algorithm"]), folder), objective=_objective(dict(tree.get("objective", {})), folder),
-                       model=model_section(dict(tree.get("model", {})), folder), metrics=_metrics(plain_ones["run"].metrics, folder), **plain_ones)
+                       model=model_section(dict(tree.get("model", {})), folder), metrics=_metrics(plain_ones["run"].metrics, folder),
+                       **plain_ones)
 
 
 def describe(config: Description) -> dict[str, dict[str, Any]]:

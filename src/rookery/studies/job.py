@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import io
 import json
@@ -23,7 +22,7 @@ from .._version import __version__
 from ..bundle import Bundle
 from ..data import Data
 from ..data.readers import Table
-from ..errors import CheckpointError, ConfigError, Diverged, WriteError
+from ..errors import ConfigError, Diverged, WriteError
 from ..federation.federation import Federation
 from ..federation.oracles import Client
 from ..federation.program import Program
@@ -32,15 +31,14 @@ from ..objectives.given import Given
 from ..problems.base import Problem
 from ..problems.kinds import Bilevel, Compositional, Conditional, Minimax, Minimization
 from ..problems.model import Model
-from ..training import checkpoint
 from ..training.files import append, held, write_whole
-from ..training.keeper import CHECKPOINT, refuse_taken
 from ..training.loop import run_stages
 from ..training.result import COUNTS, Callback, Metrics, Run
 from ..training.stage import Stage
 from .assessment import Assessment, assess
 from .description import Description, describe
 from .evaluation import Evaluation, settle
+from .folder import claim, digest, what_is_kept
 from .forecast import Forecast, forecast
 from .modules import call
 from .personal import Personal
@@ -212,12 +210,12 @@ class Job:
         if folder is None:
             return self._train(None, resume, minutes, callbacks)
         with held(folder):
-            self._claim(folder, resume)
+            claim(folder, self.description, resume)
             try:
                 result = self._train(folder, resume, minutes, callbacks)
                 self._tell(folder, label, result, about or {}, bundle)
             except WriteError as error:
-                raise WriteError(f"{error}; {self._kept(folder)}") from None
+                raise WriteError(f"{error}; {what_is_kept(folder)}") from None
         return result
 
     def _train(self, folder: Path | None, resume: bool, minutes: float | None, callbacks: Sequence[Callback]) -> Run:
@@ -274,33 +272,13 @@ class Job:
     def _bundle(self, vector: Tensor, assessment: Assessment, told: dict[str, Any]) -> Bundle:
         """The model with all that using it takes."""
         config, rows = self.description, self.test.rows
-        about = {"title": told["title"], "data": config.data.source, "data digest": _digest(self.fed.data), "rows": int(self.fed.data.sizes.sum()),
-                 "sites": len(self.fed.data.names), "algorithm": self.algorithm_name, "objective": config.objective.name,
-                 "rounds": told["rounds"], "seed": told["seed"], "command": told["command"], **told["versions"],
-                 "date": datetime.now(UTC).date().isoformat(), "description": told["config"]}
-        schema = None if rows is None else rows.schema
-        return Bundle(self.model.module(vector).cpu(), config.model.describe(), tuple(self.test.fields["inputs"].shape[1:]), self.test.classes,
-                      assessment.calibrator, assessment.threshold, schema, self.test.encoder, assessment.found, about)
-
-    def _claim(self, folder: Path, resume: bool) -> None:
-        """Refuse a folder that holds another run, before any work is done."""
-        kept = folder / "description.json"
-        own = describe(self.description)
-        own["run"] = {name: value for name, value in own.get("run", {}).items() if name == "output"}  # a run may go on for longer
-        if not resume:
-            refuse_taken(folder)
-        elif kept.exists() and _description(kept) != json.loads(json.dumps(own)):
-            raise CheckpointError(f"{folder} holds a run of another description; resume it as {kept} says, or take another folder")
-        write_whole(kept, json.dumps(own))
-
-    def _kept(self, folder: Path) -> str:
-        """What there is to go on from after a file could not be written."""
-        try:
-            rounds = int(checkpoint.extra(folder / CHECKPOINT)["rounds"])
-        except CheckpointError:
-            return f"{folder} has no checkpoint yet: make room, and begin anew"
-        return (f"{folder / CHECKPOINT} is whole and holds the run after round {rounds}: make room, and go on with --resume, "
-                "or with the same comparison again")
+        about = {"title": told["title"], "data": config.data.source, "data digest": digest(self.fed.data),
+                 "rows": int(self.fed.data.sizes.sum()), "sites": len(self.fed.data.names), "algorithm": self.algorithm_name,
+                 "objective": config.objective.name, "rounds": told["rounds"], "seed": told["seed"], "command": told["command"],
+                 **told["versions"], "date": datetime.now(UTC).date().isoformat(), "description": told["config"]}
+        schema, shape = None if rows is None else rows.schema, tuple(self.test.fields["inputs"].shape[1:])
+        return Bundle(self.model.module(vector).cpu(), config.model.describe(), shape, self.test.classes, assessment.calibrator,
+                      assessment.threshold, schema, self.test.encoder, assessment.found, about)
 
     @property
     def algorithm_name(self) -> str:
@@ -315,19 +293,3 @@ class Job:
             own = self.personal.by_site(self.evaluation, vector, split, self.fed.ledger)
             table = [row | more for row, more in zip(table, own, strict=True)]
         return table
-
-
-def _digest(data: Data) -> str:
-    """A SHA-256 of the clients' names and training rows."""
-    found = hashlib.sha256("\n".join([*data.names, *data.fingerprint()]).encode())
-    for _, column in sorted(data.fields.items()) if data.in_memory else ():
-        found.update(column.detach().cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()
-
-
-def _description(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} is not whole ({error}); delete it to go on all the same: the algorithm, the seed and the data "
-                              f"are compared with {CHECKPOINT} too") from None

@@ -41,12 +41,15 @@ class SitesSection:
             raise ConfigError(f"least is the number of rows that a site needs, at least 1; got {self.least}")
 
     def found(self, train: Table, named: str | None) -> SitesSection:
-        """The section with `how` it is done: by their column where rows have a site; another way beside a column that was `named` is refused."""
+        """The section with `how` it is done: by their column where rows have a site.
+
+        Another way beside a column that was `named` is refused.
+        """
         own = {"how", "number", "alpha", "per_site"} - {f.name for f in fields(self) if getattr(self, f.name) == f.default}
         if named is not None and (self.how not in (None, "column", "pooled") or (self.how is None and own)):
             what = f"how = \"{self.how}\"" if self.how else f"{min(own)} = {getattr(self, min(own))}"
-            raise ConfigError(f"the site column {named!r} is named in [data], so that its values are the sites, and [sites] {what} makes others: "
-                              "leave one of the two out")
+            raise ConfigError(f"the site column {named!r} is named in [data], so that its values are the sites, and [sites] {what} makes "
+                              "others: leave one of the two out")
         if self.how is not None:
             return self
         return replace(self, how="column" if self.column in train.fields and not own else "dirichlet")

@@ -35,9 +35,9 @@ def broken(path: Path, line: int, row: str, **options: str) -> Path:
 @pytest.mark.parametrize("line", [7, 12, 33])
 @pytest.mark.parametrize("given", [True, False], ids=["with a test file", "split"])
 @pytest.mark.parametrize(("row", "words"), [
-    ("3,a,", "every row of t.csv needs a value in the label column 'y', but line {} has none"),
+    ("3,a,", "every row of t.csv needs a value in the label column 'y', but line {} has no value there"),
     ("3,a,NA", "every row of t.csv needs a value in the label column 'y', but line {} has 'NA', which stands for a missing one"),
-    ("3,,1", "every row of t.csv needs a value in the site column 'kind', but line {} has none"),
+    ("3,,1", "every row of t.csv needs a value in the site column 'kind', but line {} has no value there"),
     ("3,1", "every line of t.csv must have 3 values, but line {} has 2")])
 def test_a_line_is_the_files_own(row: str, words: str, given: bool, line: int, end: str, tmp_path: Path) -> None:
     path = broken(tmp_path / "t.csv", line, row, end=end)
@@ -58,12 +58,12 @@ def test_a_test_row_far_from_the_training_rows_is_named(tmp_path: Path) -> None:
     train, test = lines(tmp_path / "a.csv", "x,y", "1,0", "2,1"), lines(tmp_path / "b.csv", "x,y", "1,0", "1e300,1")
     with pytest.raises(DataError, match=r"column 'x' of a.csv and b.csv must be near .*\(1.5 ± 0.5\), but line 3 of b.csv has 1e\+300"):
         read_csv(train, "y", test=test)
-    with pytest.raises(DataError, match=r"column 'x' of c.csv must hold numbers that can be standardised, but they go from -1e\+308"):
+    with pytest.raises(DataError, match=r"column 'x' of c.csv and b.csv must hold numbers that can be standardised, but they go from -1e\+308"):
         read_csv(lines(tmp_path / "c.csv", "x,y", "1e308,0", "-1e308,1"), "y", test=test)
 
 
 def test_labels_with_a_point_are_whole_numbers(tmp_path: Path) -> None:
-    path = lines(tmp_path / "t.csv", "x,y", *(f"{i * 7 % 60},{1 + i % 3}.0" for i in range(60)))
+    path = lines(tmp_path / "t.csv", "x,y", *(f"{i * 7 % 50},{1 + i % 3}.0" for i in range(60)))
     tree = changed(data={"name": ..., "csv": str(path), "label": "y", "positive": [1]})
     assert read_csv(path, "y")[0].classes == ("1", "2", "3")
     job = build(parse(tree))

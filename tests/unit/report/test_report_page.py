@@ -66,6 +66,11 @@ def broken(folder: Path, file: str, content: str | bytes | None) -> Path:
     return folder
 
 
+def assessment(change: dict[str, Any], sentence: str) -> tuple[str, str, str]:
+    found = {key: value for key, value in ({"classes": ["no", "yes"], "warnings": []} | change).items() if value is not ...}
+    return "about.json", json.dumps({"label": "A", "assessment": found}), sentence
+
+
 GOOD_ROW = json.dumps(row(0))
 BROKEN: dict[str, tuple[str, str | bytes | None, str]] = {
     "no history": ("history.jsonl", None, "is missing"),
@@ -89,6 +94,15 @@ BROKEN: dict[str, tuple[str, str | bytes | None, str]] = {
     "a ledger without counts": ("about.json", '{"label": "A", "ledger": {"train": {}}}', "ledger.train must have exchanges"),
     "tuning without a choice": ("about.json", '{"label": "A", "tuning": {"metric": "m", "tried": []}}', "tuning must have chosen"),
     "a config without sections": ("about.json", '{"label": "A", "config": {"lr": 1}}', "config.lr must be an object"),
+    "notes that are no list": ("about.json", '{"label": "A", "notes": "few rows"}', "notes must be a list; it is 'few rows'"),
+    "an assessment without classes": assessment({"classes": ...}, "assessment must have classes"),
+    "an AUC without its interval": assessment({"AUC": 0.5}, "assessment.AUC must be a list of 3 numbers; it is 0.5"),
+    "half a confusion": assessment({"confusion": {"tp": 1}}, "assessment.confusion must have fp, fn, tn"),
+    "half a decision curve": assessment({"decision curve": [[0.1, 0.2]]}, r"decision curve\[0\] must be a list of 4 numbers"),
+    "a subgroup without rows": assessment({"subgroups": {"sex": [{"group": "F"}]}}, r"subgroups.sex\[0\] must have rows, positives"),
+    "an interval with one end": assessment({"sites": [{"site": "s", "rows": 3, "AUC": [1, 2, None]}]},
+                                           r"sites\[0\].AUC must be a list of 3"),
+    "a calibrator without a name": assessment({"calibrator": {}}, "calibrator must have method"),
     "predictions that are none": ("predictions.npz", b"PK\x03\x04 and then nothing", "must hold the arrays"),
     "predictions that are a text": ("predictions.npz", "hello", "must hold the arrays"),
 }

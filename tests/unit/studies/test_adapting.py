@@ -158,7 +158,8 @@ def test_rows_of_a_table_are_encoded_as_those_of_the_run(tmp_path: Path) -> None
     for name, value in expected.state_dict().items():
         torch.testing.assert_close(weights[name], value, rtol=1e-5, atol=1e-6)
     for text, said in (("sick,sex,age\nmaybe,f,1\n", r"classes that the model knows \(no, yes\), but line 2 of bad.csv has 'maybe'"),
-                       ("sick,sex\nno,f\n", "no column 'age'"), ("sick,sex,age\nno,f,old\n", "column 'age' of bad.csv must hold finite numbers"),
+                       ("sick,sex\nno,f\n", "no column 'age'"),
+                       ("sick,sex,age\nno,f,old\n", "column 'age' of bad.csv must hold finite numbers"),
                        ("sick,sex,age\n,f,1\n", "needs a value in the label column")):
         (tmp_path / "bad.csv").write_text(text)
         with pytest.raises(DataError, match=said):

@@ -50,7 +50,8 @@ def test_nobody_has_rows_both_in_training_and_in_validation(tmp_path: Path) -> N
     assert parts[0]
     assert parts[1]
     assert not parts[0] & parts[1]  # over all sites
-    data = Data.from_parts({"a": {"group": torch.arange(400) // 4}, "b": {"group": torch.arange(50)}, "c": {"group": torch.zeros(4).long()}})
+    data = Data.from_parts({"a": {"group": torch.arange(400) // 4}, "b": {"group": torch.arange(50)},
+                            "c": {"group": torch.zeros(4).long()}})
     train, held = hold_out(data, 0.25, 3, "group")
     sides = [{int(g) for g in part.fields["group"]} for part in (train, held)]
     assert not sides[0] & sides[1]

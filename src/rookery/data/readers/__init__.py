@@ -18,8 +18,8 @@ from .libsvm import libsvm
 from .medmnist import FILES as MEDMNIST
 from .medmnist import medmnist, medmnist_parts
 from .mnist import fashion_mnist, mnist
-from .omniglot import omniglot, omniglot_splits
 from .npz import read_npz
+from .omniglot import omniglot, omniglot_splits
 from .sites import SITE_ROWS
 from .stl10 import stl10
 from .table import encoded, read_csv
@@ -35,7 +35,6 @@ from .tabular import (
     satlog,
     satlog_rows,
 )
-
 
 
 def _encoded(name: str, **options: Any) -> tuple[Table, Table]:

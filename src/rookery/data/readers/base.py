@@ -24,7 +24,8 @@ class Table:
     """Rows of one data set before they have owners.
 
     `fields` has at least `inputs` and `labels`; a label is a place in `classes`, or for several labels a row one 0 or 1 per class.
-    `names` says what the numbers of other fields mean (`names["site"]`), and what the columns of `inputs` are. `encoder` made these of `rows`.
+    `names` says what the numbers of other fields mean (`names["site"]`), and what the columns of `inputs` are. `encoder` made these of
+    `rows`.
 
     >>> table = Table({"inputs": torch.zeros(3, 2), "labels": torch.tensor([0, 1, 1])}, ("no", "yes"), "toy")
     >>> len(table), table.values("labels").tolist()

@@ -11,9 +11,10 @@ import torch
 from ...errors import DataError
 from ..folder import locate
 from ..tables.encoder import Say
+from ..tables.files import read_sheet
 from ..tables.kinds import demand_values, whole_texts
 from ..tables.schema import demand_column
-from ..tables.sheet import Dialect, read_sheet
+from ..tables.sheet import Dialect
 from .base import Table, numbers
 from .images import read_pictures
 from .npz import labelled_arrays, texts
@@ -23,7 +24,8 @@ def more_rows(path: str | Path, like: Table, label: str | None = None, delimiter
     """The rows of a table's file, an NPZ file or a folder of pictures by class, as rows of the table `like`.
 
     A CSV or Parquet file has the columns that `like` was made of, in any order, and the column `label`; they are encoded as those were, and
-    `say` is told of cells that were taken for missing. Labels are classes of `like`, by name. Pictures are brought to the size of those of `like`.
+    `say` is told of cells that were taken for missing. Labels are classes of `like`, by name. Pictures are brought to the size of those of
+    `like`.
     """
     file = locate(path)
     where: Callable[[int], str] = "row {}".format
@@ -56,6 +58,6 @@ def _places(labels: Sequence[str], classes: Sequence[str], file: str, where: Cal
     place = {name: i for i, name in enumerate(classes)}
     for row, label in enumerate(labels):
         if label not in place:
-            raise DataError(f"labels must be classes that the model knows ({', '.join(classes)}), but {where(row)} of {file} has {label!r}: "
-                            "correct it, or train with that class")
+            raise DataError(f"labels must be classes that the model knows ({', '.join(classes)}), but {where(row)} of {file} has "
+                            f"{label!r}: correct it, or train with that class")
     return [place[label] for label in labels]

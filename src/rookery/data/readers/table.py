@@ -11,10 +11,11 @@ import torch
 from ...errors import DataError
 from ..folder import locate
 from ..tables.encoder import Encoder
+from ..tables.files import read_sheets
 from ..tables.look import look
 from ..tables.rows import Rows, make_rows, schema_found
 from ..tables.schema import Schema
-from ..tables.sheet import Dialect, Sheet, read_sheets
+from ..tables.sheet import ANY, Dialect, Sheet
 from .base import Table
 
 
@@ -41,24 +42,30 @@ def read_csv(path: str | Path | Sequence[str | Path], label: str | int, *, test:
 
 def read_table(path: str | Path | Sequence[str | Path], label: str | int, *, test: str | Path | None = None, test_share: float = 0.25,
                seed: int = 0, site: str | None = None, group: str | None = None, keep: Collection[str] = (), drop: Collection[str] = (),
-               text: Collection[str] = (), positive: Sequence[str] = (), schema: Schema | None = None, dialect: Dialect = Dialect()) -> Rows:
+               text: Collection[str] = (), positive: Sequence[str | int] = (), schema: Schema | None = None, dialect: Dialect = ANY) -> Rows:
     """The rows of a table with the schema that is given, or that a look at them finds; nothing is encoded yet."""
     paths = [path] if isinstance(path, (str, Path)) else list(path)
     if schema is not None:
-        dialect = Dialect(dialect.delimiter or schema.delimiter, dialect.encoding or schema.encoding, dialect.header or schema.header, dialect.comment)
+        dialect = Dialect(dialect.delimiter or schema.delimiter, dialect.encoding or schema.encoding,
+                          schema.header if dialect.header is None else dialect.header, dialect.comment)
     sheet = read_sheets([locate(one) for one in paths], dialect, site or (schema.site if schema and schema.site else "site"))
     if isinstance(label, int):
         if not -len(sheet.names) <= label < len(sheet.names):
-            raise DataError(f"{sheet.file} has {len(sheet.names)} columns, so the label cannot be column {label}; write -1 for the last one")
+            raise DataError(f"{sheet.file} has {len(sheet.names)} columns, so the label cannot be column {label}; write -1 for the last "
+                            "one")
         label = sheet.names[label]
-    site = site or ("site" if len(paths) > 1 and schema is None else None)
+    site = site or (schema.site if schema is not None else None) or ("site" if len(paths) > 1 else None)
     if schema is None:
         seen = look(sheet, label, site=site, group=group, keep=keep, drop=drop, text=text, positive=positive)
         found, notes = schema_found(seen), seen.warnings
     else:
-        seen = look(sheet, label, site=site or schema.site, group=group or schema.group, keep=(*schema.keep, *keep), drop=drop, text=text,
+        seen = look(sheet, label, site=site, group=group or schema.group, keep=(*schema.keep, *keep), drop=drop, text=text,
                     positive=positive or schema.positive, given=schema)
-        found, notes = replace(seen.schema, classes=schema.classes or seen.schema.classes), [c.warning for c in seen.columns.values() if c.warning]
+        classes = schema.classes or seen.schema.classes
+        if len(classes) == 2:  # whatever their order in the schema, the positive one comes second
+            classes = tuple(sorted(classes, key=lambda name: name in seen.schema.positive))
+        found = replace(seen.schema, classes=classes)
+        notes = [column.warning for column in seen.columns.values() if column.warning]
     later = None if test is None else read_sheets([locate(test)], dialect)
     return make_rows(sheet, found, name=Path(paths[0]).stem, test=later, test_share=test_share, seed=seed, notes=tuple(notes))
 

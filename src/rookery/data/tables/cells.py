@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MISSING = ("", "?", "NA", "N/A", "n/a", "nan", "NaN", "NAN", "null", "NULL", "None", "NaT")
-FORMATS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%Y%m%d", "%d-%m-%Y", "%d-%b-%Y", "%d-%b-%y", "%b %d, %Y", "%d %b %Y",
-           "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%b-%Y", "%Y-%m")
+FORMATS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%Y%m%d", "%d-%m-%Y", "%d-%b-%Y", "%d-%b-%y", "%b %d, %Y",
+           "%d %b %Y", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y", "%b-%Y", "%Y-%m")
 TIMES = ("", " %H:%M:%S", "T%H:%M:%S", " %H:%M", "T%H:%M", " %H:%M:%S.%f", "T%H:%M:%S.%f", "T%H:%M:%SZ", " %H:%M:%S UTC")
 SYMBOLS = "$€£%"
 BLANKS = (" ", "\u00a0", "\u202f", "'", "’")  # between thousands in French, Swiss and other tables
@@ -32,12 +32,15 @@ class Writing(NamedTuple):
     symbol: str = ""
 
 
+PLAIN = Writing()
+
+
 def is_missing(cells: pd.Series[str], more: Collection[str] = (), tokens: Collection[str] = MISSING) -> NDArray[np.bool_]:
     """Where a cell stands for no value."""
     return np.asarray(cells.isin([*tokens, *more]), dtype=bool)
 
 
-def parse_numbers(cells: pd.Series[str], writing: Writing = Writing()) -> NDArray[np.float64]:
+def parse_numbers(cells: pd.Series[str], writing: Writing = PLAIN) -> NDArray[np.float64]:
     """The cells as numbers; NaN where one is none, or none that is finite.
 
     >>> import pandas as pd
@@ -50,7 +53,8 @@ def parse_numbers(cells: pd.Series[str], writing: Writing = Writing()) -> NDArra
         cells = cells.where(with_it, "no number") if writing.symbol == "%" else cells
     if writing.thousands:  # a mark that stands elsewhere than between thousands makes no number: 62.5 is not 625
         marked = cells.str.contains(writing.thousands, regex=False)
-        cells = cells.where(~marked | cells.str.match(_THOUSANDS[writing.thousands]), "no number").str.replace(writing.thousands, "", regex=False)
+        cells = cells.where(~marked | cells.str.match(_THOUSANDS[writing.thousands]), "no number")
+        cells = cells.str.replace(writing.thousands, "", regex=False)
     if writing.decimal != ".":
         cells = cells.where(~cells.str.contains(".", regex=False), "no number").str.replace(writing.decimal, ".", regex=False)
     found = np.asarray(pandas().to_numeric(cells, errors="coerce"), dtype=np.float64)
@@ -64,7 +68,7 @@ def how_written(cells: pd.Series[str]) -> Writing:
     symbol = max(with_symbol, key=lambda mark: with_symbol[mark]) if len(sample) else ""
     symbol = symbol if symbol and with_symbol[symbol] > 0.5 else ""
     bare = sample.str.strip(symbol + " \u00a0\u202f") if symbol else sample
-    grouped = {mark: int(bare.map(lambda cell: bool(pattern.match(cell))).sum()) for mark, pattern in _THOUSANDS.items()}
+    grouped = {mark: sum(pattern.match(cell) is not None for cell in bare) for mark, pattern in _THOUSANDS.items()}
     ways = [Writing(".", "", symbol), Writing(",", "", symbol)]
     # 1,234 may be either: grouped digits in every cell with a comma speak for thousands
     commas, points = (int(bare.str.contains(mark, regex=False).sum()) for mark in ",.")
@@ -125,7 +129,9 @@ def date_format(cells: pd.Series[str], share: float) -> tuple[str, str | None] |
     return best, other
 
 
-def example(cells: Any, mask: NDArray[np.bool_]) -> tuple[int, str]:
-    """The first cell of a mask: its row and its text."""
-    row = int(np.flatnonzero(mask)[0])
-    return row, str(cells.iloc[row])
+def is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
-from .cells import is_missing, parse_dates, parse_numbers
+from .cells import PLAIN, is_missing, is_number, parse_dates, parse_numbers
 from .schema import ColumnSchema, Schema, demand_column
 from .sheet import Sheet
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LARGEST = float(np.finfo(np.float32).max)
 FAR = 3.0  # deviations from the mean at which the median of new rows is strange
@@ -52,7 +55,8 @@ class Category:
 
     @property
     def names(self) -> list[str]:
-        return [f"{self.name}={value}" for value in self.categories] + [f"{self.name} other"] * self.other + [f"{self.name} missing"] * self.missing
+        rest = [f"{self.name} other"] * self.other + [f"{self.name} missing"] * self.missing
+        return [f"{self.name}={value}" for value in self.categories] + rest
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class Encoder:
             width = len(column.names)
             block, own = out[:, place : place + width], schema.columns[column.name]
             if isinstance(column, Number):
-                _fill_number(block, column, sheet, schema, own, say)
+                _fill_number(block, column, sheet, schema, say)
             else:
                 _fill_category(block, column, sheet, schema, own, say)
             place += width
@@ -130,7 +134,7 @@ class Encoder:
             own = schema.columns[column.name]
             entry = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(column).items()}
             entry |= {"format": own.format} if own.kind == "date" else {}
-            entry |= {key: getattr(own, key) for key, plain in (("decimal", "."), ("thousands", ""), ("symbol", "")) if getattr(own, key) != plain}
+            entry |= {key: value for key, value in own.writing._asdict().items() if value != getattr(PLAIN, key)}
             entry |= {"missing_values": list(own.missing)} if own.missing else {}
             found.append(entry)
         return {"version": 1, "columns": found, "missing_values": list(schema.missing)}
@@ -151,7 +155,7 @@ def values_of(sheet: Sheet, name: str, schema: Schema, say: Say | None = None) -
     own = schema.columns[name]
     if sheet.is_numeric(name) and own.kind == "number":
         found = sheet.frame[name].to_numpy(dtype=np.float64)
-        tokens = [float(token) for token in own.missing if _is_float(token)]
+        tokens = [float(token) for token in (*own.missing, *schema.missing) if is_number(token)]
         return np.where(np.isfinite(found) & ~np.isin(found, tokens), found, np.nan)
     cells = sheet.texts(name)
     gone = is_missing(cells, own.missing, schema.missing)
@@ -161,9 +165,9 @@ def values_of(sheet: Sheet, name: str, schema: Schema, say: Say | None = None) -
     if odd.any():
         said = odd_cells(sheet, name, own, odd, int((~gone).sum()))
         if odd.sum() > own.odd * (~gone).sum():
+            first = cells.iloc[int(np.flatnonzero(odd)[0])]
             raise DataError(f"{said}, which is more than the share of {own.odd:g} that is taken for missing values; correct them, "
-                            f"or write in [columns.{name}] of the schema kind = \"category\", missing = [\"{cells.iloc[int(np.flatnonzero(odd)[0])]}\"], "
-                            "or a larger odd")
+                            f"or write in [columns.{name}] of the schema kind = \"category\", missing = [\"{first}\"], or a larger odd")
         if say is not None:
             say(f"{said}; taken for missing")
     return found
@@ -174,10 +178,11 @@ def odd_cells(sheet: Sheet, name: str, own: ColumnSchema, odd: NDArray[np.bool_]
     cells, at = sheet.texts(name), np.flatnonzero(odd)
     shown = ", ".join(f"{cells.iloc[int(row)][:40]!r} in {sheet.where(int(row))}" for row in at[:3])
     what = "dates" if own.kind == "date" else "finite numbers"
-    return f"column {name!r} of {sheet.file} must hold {what}, but {len(at)} of its {known} cells are none: {shown}" + (" …" if len(at) > 3 else "")
+    return (f"column {name!r} of {sheet.file} must hold {what}, but {len(at)} of its {known} cells are none: {shown}"
+            + (" …" if len(at) > 3 else ""))
 
 
-def _fill_number(block: NDArray[np.float32], column: Number, sheet: Sheet, schema: Schema, own: ColumnSchema, say: Say | None) -> None:
+def _fill_number(block: NDArray[np.float32], column: Number, sheet: Sheet, schema: Schema, say: Say | None) -> None:
     values = values_of(sheet, column.name, schema, say)
     scaled = np.where(np.isnan(values), 0.0, (values - column.mean) / column.scale)
     far = np.flatnonzero(np.abs(scaled) > LARGEST)
@@ -191,11 +196,11 @@ def _fill_number(block: NDArray[np.float32], column: Number, sheet: Sheet, schem
     if say is None:
         return
     if not column.missing and not there.all():
-        say(f"column {column.name!r} of {sheet.file} is missing in {int((~there).sum())} rows, and no training row missed it: taken for the mean, "
-            f"{column.mean:.4g}")
+        say(f"column {column.name!r} of {sheet.file} is missing in {int((~there).sum())} rows, and no training row missed it: taken for "
+            f"the mean, {column.mean:.4g}")
     if there.sum() >= 10 and abs(float(np.median(scaled[there]))) > FAR:
-        say(f"column {column.name!r} of {sheet.file} has a median of {np.median(values[there]):.4g}, and training rows had {column.mean:.4g} ± "
-            f"{column.scale:.4g}: is it in other units?")
+        say(f"column {column.name!r} of {sheet.file} has a median of {np.median(values[there]):.4g}, and training rows had "
+            f"{column.mean:.4g} ± {column.scale:.4g}: is it in other units?")
 
 
 def _fill_category(block: NDArray[np.float32], column: Category, sheet: Sheet, schema: Schema, own: ColumnSchema, say: Say | None) -> None:
@@ -215,16 +220,8 @@ def _fill_category(block: NDArray[np.float32], column: Category, sheet: Sheet, s
             + (" …)" if len(column.categories) > 8 else ")"))
 
 
-def _codes(cells: Any, categories: Sequence[str]) -> NDArray[np.int64]:
+def _codes(cells: pd.Series[str], categories: Sequence[str]) -> NDArray[np.int64]:
     """Each cell's place among the categories, or −1."""
     place = {value: i for i, value in enumerate(categories)}
     found = cells.map(place)
-    return np.asarray(found.fillna(-1), dtype=np.int64) if len(place) else np.full(len(cells), -1, dtype=np.int64)
-
-
-def _is_float(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return np.asarray(found.fillna(-1), dtype=np.int64) if place else np.full(len(cells), -1, dtype=np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,12 +41,13 @@ class Rows:
         unknown = np.asarray([label not in place for label in labels])
         if unknown.any():
             row = int(np.flatnonzero(unknown)[0])
-            raise DataError(f"labels must be classes that the schema names ({', '.join(schema.classes)}), but {sheet.where(row)} of {sheet.file} "
-                            f"has {labels[row]!r}: correct it, or add the class")
+            raise DataError(f"labels must be classes that the schema names ({', '.join(schema.classes)}), but {sheet.where(row)} of "
+                            f"{sheet.file} has {labels[row]!r}: correct it, or add the class")
         fields["labels"] = torch.tensor([place[label] for label in labels], dtype=torch.int64)
         for field, column in (("site", schema.site), ("group", schema.group), *((name, name) for name in schema.keep)):
             if column is not None:
-                values = demand_values(sheet, column, field, schema.missing) if field in ("site", "group") else np.asarray(sheet.texts(column), dtype=object)
+                values = (demand_values(sheet, column, field, schema.missing) if field in ("site", "group")
+                          else np.asarray(sheet.texts(column), dtype=object))
                 found, own = np.unique(values.astype(str), return_inverse=True)
                 names[field], fields[field] = tuple(found.tolist()), torch.from_numpy(own.astype(np.int64))
         return fields, names
@@ -60,18 +62,20 @@ def make_rows(sheet: Sheet, schema: Schema, *, name: str, test: Sheet | None = N
     schema.fit(sheet)
     if test is not None:
         both, own = _both(sheet, test, schema)
-        again = np.asarray(both.frame.duplicated(), dtype=bool)[own:]
+        common = [column for column in sheet.names if column in test.names]  # ids too
+        stacked = pandas().concat([part.frame[common].astype(str) for part in (sheet, test)], ignore_index=True)
+        again = np.asarray(stacked.duplicated(), dtype=bool)[own:]
         if again.any():
-            notes = (*notes, f"{int(again.sum())} of {len(test)} test rows are the same as training rows or as other test rows: a model is not tested on "
-                     "what it was trained on")
+            notes = (*notes, f"{int(again.sum())} of {len(test)} test rows are the same as training rows or as other test rows: a model is "
+                     "not tested on what it was trained on")
         return Rows(both, schema, np.arange(own), np.arange(own, len(both)), name, notes)
     if schema.group is not None:
         owners = demand_values(sheet, schema.group, "group", schema.missing)
         held = by_hash(fingerprint(owners), test_share, seed, "test")
         train, tested = np.flatnonzero(~held), np.flatnonzero(held)
         if not len(train) or not len(tested):
-            raise DataError(f"{len(np.unique(owners.astype(str)))} values of {schema.group!r} are too few to set a share of {test_share:g} aside for "
-                            "the test; give a file of test rows, or another share")
+            raise DataError(f"{len(np.unique(owners.astype(str)))} values of {schema.group!r} are too few to set a share of {test_share:g} "
+                            "aside for the test; give a file of test rows, or another share")
         return Rows(sheet, schema, train, tested, name, notes)
     parts = split(np.asarray(whole_texts(sheet, schema.label)), test_share, seed=seed)
     return Rows(sheet, schema, parts.train, parts.test, name, notes)
@@ -82,7 +86,7 @@ def schema_found(found: Look) -> Schema:
     return replace(found.schema, positive=(), classes=tuple(sorted(found.classes, key=order))) if found.guessed else found.schema
 
 
-def fingerprint(values: NDArray[np.object_]) -> NDArray[np.int64]:
+def fingerprint(values: NDArray[Any]) -> NDArray[np.int64]:
     """A whole number for each text, by a hash: the same at every site that has the text."""
     names, place = np.unique(values.astype(str), return_inverse=True)
     keys = np.asarray([rng.name_key(str(name)) >> 1 for name in names], dtype=np.int64)
@@ -94,7 +98,7 @@ def _both(sheet: Sheet, test: Sheet, schema: Schema) -> tuple[Sheet, int]:
     needed = [*schema.inputs, schema.label, *(c for c in (schema.site, schema.group) if c), *schema.keep]
     for name in needed:
         demand_column(test, name)
-    find_classes_of_test(test, schema)
+    _refuse_unknown_classes(test, schema)
     names = [name for name in sheet.names if name in needed]
     frames = [part.frame[names] for part in (sheet, test)]
     for name in names:
@@ -102,16 +106,18 @@ def _both(sheet: Sheet, test: Sheet, schema: Schema) -> tuple[Sheet, int]:
             frames = [frame.assign(**{name: part.texts(name)}) for frame, part in zip(frames, (sheet, test), strict=True)]
     origins = [part.origin if len(part.origin) else np.zeros(len(part), dtype=np.int64) for part in (sheet, test)]
     origin = np.concatenate([origins[0], origins[1] + len(sheet.files)])
-    return Sheet(pandas().concat(frames, ignore_index=True), sheet.file if sheet.file == test.file else f"{sheet.file} and {test.file}",
-                 (*sheet.files, *test.files), origin, np.concatenate([sheet.rows, test.rows]), (*sheet.lines, *test.lines), sheet.dialect), len(sheet)
+    file = sheet.file if sheet.file == test.file else f"{sheet.file} and {test.file}"
+    both = Sheet(pandas().concat(frames, ignore_index=True), file, (*sheet.files, *test.files), origin,
+                 np.concatenate([sheet.rows, test.rows]), (*sheet.lines, *test.lines), sheet.dialect)
+    return both, len(sheet)
 
 
-def find_classes_of_test(test: Sheet, schema: Schema) -> None:
+def _refuse_unknown_classes(test: Sheet, schema: Schema) -> None:
     """Refuse test rows without a label, or with one that training rows do not have."""
     demand_values(test, schema.label, "label", schema.missing)
     labels = np.asarray(whole_texts(test, schema.label), dtype=object)
     unknown = ~np.isin(labels.astype(str), schema.classes)
     if unknown.any():
         row = int(np.flatnonzero(unknown)[0])
-        raise DataError(f"test rows must have classes of the training rows ({', '.join(schema.classes)}), but {test.where(row)} of {test.file} has "
-                        f"{labels[row]!r}; correct it, or drop these rows")
+        raise DataError(f"test rows must have classes of the training rows ({', '.join(schema.classes)}), but {test.where(row)} of "
+                        f"{test.file} has {labels[row]!r}; correct it, or drop these rows")

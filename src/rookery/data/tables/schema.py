@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,6 @@ class Schema:
     """What is in a table: the label and its classes, in their order, the columns of site and group, and the kind of every other column.
 
     positive: the classes that become label 1; the first of two classes is then the other one
-    rows:     conditions on rows, as (column, comparison, value): only rows that meet all of them are used
 
     >>> schema = Schema("outcome", ("well", "ill"), {"age": ColumnSchema("number"), "name": ColumnSchema("id")}, positive=("ill",))
     >>> parse(schema.to_toml()) == schema, schema.inputs
@@ -95,16 +94,14 @@ class Schema:
         for name in wanted:
             demand_column(sheet, name)
 
-    def with_columns(self, **changes: ColumnSchema) -> Schema:
-        return replace(self, columns={**self.columns, **changes})
-
 
 def demand_column(sheet: Sheet, wanted: str) -> None:
     """Refuse a sheet that lacks a column."""
     if wanted not in sheet.frame.columns:
         near = difflib.get_close_matches(wanted, sheet.names, 1)
         known = f"did you mean {near[0]!r}?" if near else f"it has {sheet.names}"
-        nameless = ": its first line holds values and no names of columns; write a header line above it" if sheet.dialect.header is False else ""
+        nameless = "" if sheet.dialect.header is not False else (
+            ": its first line holds values and no names of columns; write a header line above it")
         raise DataError(f"{sheet.file} has no column {wanted!r}; {known}{nameless}")
 
 
@@ -123,17 +120,11 @@ def parse(text: str, file: str = "the schema") -> Schema:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise DataError(f"{file} must be TOML, but {error}; mend it, or write it again with rookery look") from None
-    return from_tree(tree, file)
-
-
-def from_tree(tree: Mapping[str, Any], file: str = "the schema") -> Schema:
-    """The schema in a tree of tables, as TOML and JSON have it."""
-    own = [f.name for f in fields(Schema)]
-    _known(tree, own, file)
+    _known(tree, [f.name for f in fields(Schema)], file)
     for needed in ("label", "columns"):
         if needed not in tree:
             raise DataError(f"{file} needs {needed!r}; it has {', '.join(tree) or 'nothing'}")
-    _typed(tree, Schema, file)
+    _typed(tree, file)
     if not isinstance(tree["columns"], Mapping):
         raise DataError(f"the columns of {file} are sections [columns.NAME]; got {tree['columns']!r}")
     columns = {}
@@ -144,7 +135,7 @@ def from_tree(tree: Mapping[str, Any], file: str = "the schema") -> Schema:
         _known(entries, [f.name for f in fields(ColumnSchema)], where)
         if "kind" not in entries:
             raise DataError(f"{where} needs kind = one of {', '.join(KINDS)}")
-        _typed(entries, ColumnSchema, where)
+        _typed(entries, where)
         if entries["kind"] not in KINDS:
             near = difflib.get_close_matches(entries["kind"], KINDS, 1)
             raise DataError(f"kind of {where} is one of {', '.join(KINDS)}; it was given {entries['kind']!r}"
@@ -160,21 +151,14 @@ def from_tree(tree: Mapping[str, Any], file: str = "the schema") -> Schema:
     return made
 
 
-def to_tree(schema: Schema) -> dict[str, Any]:
-    """The schema as plain values, for JSON."""
-    tree = tomllib.loads(schema.to_toml())
-    return {**tree, "columns": tree.get("columns", {})}
-
-
-def _known(tree: Mapping[str, Any], own: Iterable[str], where: str) -> None:
-    own = list(own)
+def _known(tree: Mapping[str, Any], own: Sequence[str], where: str) -> None:
     for key in tree:
         if key not in own:
             near = difflib.get_close_matches(key, own, 1)
             raise DataError(f"{where} has no entry {key!r}; " + (f"did you mean {near[0]!r}?" if near else f"there are {', '.join(own)}"))
 
 
-def _typed(tree: Mapping[str, Any], cls: Any, where: str) -> None:
+def _typed(tree: Mapping[str, Any], where: str) -> None:
     """Refuse values of another type than the entry's."""
     texts = {"label", "site", "group", "delimiter", "encoding", "kind", "format", "decimal", "thousands", "symbol"}
     lists = {"classes", "positive", "keep", "missing", "categories"}
@@ -183,7 +167,9 @@ def _typed(tree: Mapping[str, Any], cls: Any, where: str) -> None:
             raise DataError(f"{key} of {where} is a text; it was given {value!r}: write it in quotes")
         if key in lists and not (isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value)):
             raise DataError(f'{key} of {where} is a list of texts, as in ["a", "b"]; it was given {value!r}')
-        if key == "odd" and not (isinstance(value, (int, float)) and 0 <= value <= 1):
+        if key == "header" and not (isinstance(value, bool) or (isinstance(value, list) and all(isinstance(one, str) for one in value))):
+            raise DataError(f"header of {where} is true, false, or a list of the columns' names; it was given {value!r}")
+        if key == "odd" and not (isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1):
             raise DataError(f"odd of {where} is a share from 0 to 1; it was given {value!r}")
 
 
