@@ -10,6 +10,7 @@ import maml
 import nets
 import population
 import scoring
+import tables
 from harness import load
 
 if __name__ == "__main__":
@@ -22,4 +23,5 @@ if __name__ == "__main__":
     loss_tuning.main()
     population.main()
     scoring.main()
+    tables.main()
     print(load())

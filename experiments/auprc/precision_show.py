@@ -49,13 +49,13 @@ def curves(ax: Any, done: Results, title: str) -> None:
         whole = [r["curve"] for r in found if not r["diverged"]]
         if whole and steps == max(trial["steps"] for trial, _ in done):
             band(ax, [t for t, _ in whole[0]], [[value for _, value in curve] for curve in whole], METHODS.index(method),
-                 f"{method}, {variant}" if variant else method, linestyle="--" if variant else "-")
+                 f"{method}, {variant}" if variant else method, linestyle={"": "-", "reweighted": ":"}.get(variant, "--"))
     late = [value for _, r in done if not r["diverged"] for _, value in r["curve"][len(r["curve"]) // 3:]]
     if late:
         low, high = np.quantile(late, 0.1), max(late)  # the last part of the climb; what collapsed leaves the frame
         ax.set_ylim(low - 0.5 * (high - low) - 1e-3, high + 0.1 * (high - low) + 1e-3)
     ax.set(xlabel="iterations", ylabel="test AP", title=title)
-    ax.legend(fontsize=6)
+    ax.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1))  # beside the curves, as there are up to thirteen
 
 
 def over(ax: Any, done: Results, across: str, dashed: bool = False) -> None:
@@ -76,7 +76,7 @@ def plot(compared: dict[str, Results], where: Path) -> None:
     for start in ("published", "tuned", "longer", "natural"):
         names = [name for name in compared if name.startswith(start) and compared[name]]
         if names:
-            with figure(where / f"{start}.png", len(names), squeeze=False, size=(5.2, 4.2)) as axes:
+            with figure(where / f"{start}.png", len(names), squeeze=False, size=(6.8, 4.2)) as axes:
                 for ax, name in zip(axes[0], names, strict=True):
                     curves(ax, compared[name], name)
     inner = [name for name in compared if name.startswith("inner") and compared[name]]

@@ -11,6 +11,8 @@ A few cases have one more key, because a person edits a file between two command
   schema_format: True: the case rests on a guess about how the schema file looks; read it before you call a failure a failure.
   assumes: what else the case takes for granted that the brief did not say.
 Line numbers are the file's own: the header of a plain table is line 1.
+
+One file, because it is a list, written by somebody who had not read the code.
 """
 
 import csv

@@ -56,8 +56,8 @@ def files(page: Path) -> dict[str, str]:
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if "```python" in page.read_text(encoding="utf-8")]
 MIXED = ("tables",)  # pages whose Python needs what their commands have left
 FOLDERS = [f"rookery.{name}" for name in (
-    "algorithms", "bundle", "data", "data.tables", "engines", "errors", "federation", "metrics", "models", "objectives", "problems", "report", "studies", "testing",
-    "training")]
+    "algorithms", "bundle", "data", "data.tables", "engines", "errors", "federation", "metrics", "models", "objectives", "problems",
+    "report", "studies", "testing", "training")]
 DOCUMENTS = [path for pattern in ("*.md", "docs/*.md", "docs/decisions/*.md") for path in sorted(ROOT.glob(pattern))
              if path.name != "CHANGELOG.md"]  # which names what was
 

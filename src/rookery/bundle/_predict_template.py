@@ -7,6 +7,8 @@ From Python:   from predict import Predictor
 The folder has beside this file: model.json and model.safetensors, the net as a list of tensor operations and its numbers, none of which
 is unpickled or run as code; encoder.json, how a table's columns become numbers; about.json, the classes, the calibration of their
 probabilities, and the threshold above which a row is decided to be of the second of two classes.
+
+One file, because it is copied beside a model and must run alone.
 """
 
 from __future__ import annotations

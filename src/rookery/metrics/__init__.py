@@ -26,9 +26,9 @@ from .rows import class_sums, from_sums
 from .subgroups import Group, by_group
 
 __all__ = [
-    "Adaptation", "AucDifference", "Calibrator", "Confusion", "Decision", "Group", "Interval", "NetBenefit", "Predicted", "Ranked", "Scores",
-    "auc", "auc_interval", "auc_interval_from_histogram", "average_precision", "bootstrap_interval", "by_client", "by_group", "calibrate",
-    "calibration_sums", "choose_threshold", "class_sums", "decide", "decision_curve", "default_edges", "delong", "delong_test", "evaluate",
-    "expected_calibration_error", "from_sums", "histograms_by_client", "partial_auc", "probabilities_off", "refined_edges", "reliability",
-    "score_histogram", "wilson",
+    "Adaptation", "AucDifference", "Calibrator", "Confusion", "Decision", "Group", "Interval", "NetBenefit", "Predicted", "Ranked",
+    "Scores", "auc", "auc_interval", "auc_interval_from_histogram", "average_precision", "bootstrap_interval", "by_client", "by_group",
+    "calibrate", "calibration_sums", "choose_threshold", "class_sums", "decide", "decision_curve", "default_edges", "delong",
+    "delong_test", "evaluate", "expected_calibration_error", "from_sums", "histograms_by_client", "partial_auc", "probabilities_off",
+    "refined_edges", "reliability", "score_histogram", "wilson",
 ]

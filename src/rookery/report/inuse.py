@@ -63,7 +63,7 @@ def _of_run(method: Method, record: Record, runs: int) -> str:
     chosen = _chosen(found, record.about.get("config", {}))
     content = (f"<p>Of {amount(of)} test rows, {amount(positive)}{part} are {_yes(found)}. {chosen} "
                f"{escape(_calibration(found) + seeds)}</p>")
-    content += f'<div class="pair measures fit">{_measures(found)}{_matrix(found)}</div><div class="pair">'
+    content += f'<div class="pair measures fit">{_measures(found, record)}{_matrix(found)}</div><div class="pair">'
     content += f"<div><h3>Do the probabilities come true?</h3>{_reliability(method, found)}</div>"
     content += f"<div><h3>Is it worth acting on?</h3>{_benefit(method, found)}</div></div>"
     return content + subgroups(found) + sites(method.place, found)
@@ -98,7 +98,7 @@ def _calibration(found: Mapping[str, Any]) -> str:
     return f"Probabilities are the model's outputs{how}."
 
 
-def _measures(found: Mapping[str, Any]) -> str:
+def _measures(found: Mapping[str, Any], record: Record) -> str:
     tp, fp, fn, tn = (found["confusion"][key] for key in ("tp", "fp", "fn", "tn"))
     yes, no = _yes(found), _yes(found, 0)
     kept = [("AUC", "AUC", f"how often a row of {yes} gets a higher probability than one of {no}", None),
@@ -111,6 +111,7 @@ def _measures(found: Mapping[str, Any]) -> str:
                   for title, key, words, of in kept]
     rows.append(["F1<small>the harmonic mean of sensitivity and positive predictive value</small>", share(found.get("F1")), "–"])
     note = "Intervals are DeLong's of the AUC and Wilson's of shares; F1 is no share."
+    note += " The summary's accuracy is another one: there the likelier class is the answer." * ("test accuracy" in record.history[-1])
     return f"<div>{table(['on test rows', 'value', '95 % interval'], rows, note)}</div>"
 
 

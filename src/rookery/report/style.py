@@ -77,7 +77,8 @@ linear-gradient(to left,var(--rule),transparent) right/1.3rem 100% no-repeat scr
 .measures .scroll,.measures table,.sites .scroll,.sites table{width:100%}.measures th:first-child{max-width:none}
 .matrix th:first-child{min-width:5.5rem}.matrix td{font-size:1rem}.matrix small{font-size:.8rem}.matrix thead th{min-width:3.2rem}
 .cut>svg{overflow:hidden}.bar{stroke-width:1.6}
-.sites .scroll{max-width:58rem}.sites th:first-child{min-width:13rem}.sites td{vertical-align:middle}.sites td,.sites tbody th{padding-top:.28rem;padding-bottom:.28rem}
+.sites .scroll{max-width:58rem}.sites th:first-child{min-width:13rem}.sites td{vertical-align:middle}
+.sites td,.sites tbody th{padding-top:.28rem;padding-bottom:.28rem}
 .forest{position:relative;width:99%;min-width:5.5rem}.axis,.forest>svg{position:absolute;inset:0 .8rem;width:calc(100% - 1.6rem);
 height:100%}.axis i{position:absolute;bottom:.42rem;font-style:normal;transform:translateX(-50%)}
 .square+details{margin-left:3.6rem}

@@ -36,6 +36,7 @@ from ..metrics.histogram import default_edges
 from ..metrics.intervals import Interval
 from ..metrics.subgroups import by_group
 
+SHOWN = 10  # rows of a subgroup that a site needs to show its sums
 GROUPS = 50  # more values of a column than this are no subgroups
 WIDE = 0.4  # an interval of an AUC that is wider says nothing
 CURVE = tuple(round(p, 2) for p in np.arange(0.01, 1.0, 0.01).tolist())
@@ -154,9 +155,14 @@ def _two_classes(fed: Federation[Any], x: Tensor, split: str, calibrator: Calibr
         mean = sum(entry.predicted * entry.rows for entry in table) / rows if rows else math.nan
         off = probabilities_off(mean, observed, rows)
         if off is not None:
-            warnings.append(off if when == "after" else f"before calibration {off.partition(':')[0]}")
+            warnings.append(_calibrated(off) if when == "after" else f"before calibration {off.partition(':')[0]}")
     found["decision curve"] = [list(point) for point in decision_curve(histogram, edges, calibrator, CURVE)]
     return found
+
+
+def _calibrated(off: str) -> str:
+    """What is said of probabilities that are off though they have been calibrated."""
+    return f"{off.partition(':')[0]}, after calibration: do not take its outputs for probabilities there"
 
 
 def _decided(confusion: Confusion) -> dict[str, Any]:
@@ -170,10 +176,12 @@ def _interval(found: Interval | None) -> list[float] | None:
 
 def _subgroups(fed: Federation[Any], x: Tensor, split: str, field: str, values: tuple[str, ...], calibrator: Calibrator,
                margin: float) -> list[dict[str, Any]]:
-    found = by_group(fed, x, split, field, len(values), threshold=margin, calibrator=calibrator)
+    """Scores by the values of a column; rows that the server has itself, those of no split, need not be withheld from it."""
+    least = 1 if split == "train" else SHOWN
+    found = by_group(fed, x, split, field, len(values), threshold=margin, calibrator=calibrator, least=least)
     return [{"group": values[group.value] or "missing", "rows": group.rows, "positives": group.positives, "withheld": group.withheld,
-             "AUC": _interval(group.auc), "predicted": group.predicted, "observed": _interval(group.observed), "off": group.off,
-             **_decided(group.confusion)} for group in found]
+             "AUC": _interval(group.auc), "predicted": group.predicted, "observed": _interval(group.observed),
+             "off": group.off and _calibrated(group.off), **_decided(group.confusion)} for group in found]
 
 
 def _sites(fed: Federation[Any], x: Tensor, split: str, classes: int) -> list[dict[str, Any]]:

@@ -67,7 +67,8 @@ def test_a_bundle_predicts_what_the_run_predicted(trained: tuple[Job, Path]) -> 
     assert bundle.predict(tested).tolist() == [bundle.classes[int(p > bundle.threshold)] for p in expected]
 
 
-def test_predictions_are_a_file_with_ids_probabilities_and_decisions(trained: tuple[Job, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+def test_predictions_are_a_file_with_ids_probabilities_and_decisions(trained: tuple[Job, Path], tmp_path: Path,
+                                                                    monkeypatch: pytest.MonkeyPatch,
                                                                     capsys: pytest.CaptureFixture[str]) -> None:
     _, folder = trained
     new = visits(50, 7).drop(columns="state").assign(extra="?")
@@ -136,7 +137,8 @@ def test_a_folder_that_is_no_bundle_or_not_whole_is_refused_by_a_sentence(traine
     with pytest.raises(BundleError, match="must be a bundle"):
         rookery.load(tmp_path)
     for name, content, sentence in (("bundle.json", "{", "is not whole"), ("bundle.json", "{}", "is not whole: 'version'"),
-                                    ("model.safetensors", "x", "must hold the numbers of the net"), ("encoder.json", "{}", "an encoder's JSON"),
+                                    ("model.safetensors", "x", "must hold the numbers of the net"),
+                                    ("encoder.json", "{}", "an encoder's JSON"),
                                     ("schema.toml", "label = 3", "must be TOML|needs|is a text")):
         for file in (folder / "run" / "bundle").iterdir():
             (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -144,7 +146,8 @@ def test_a_folder_that_is_no_bundle_or_not_whole_is_refused_by_a_sentence(traine
         with pytest.raises((BundleError, DataError), match=sentence):
             rookery.load(tmp_path)
     bundle = rookery.load(folder / "run")
-    for rows, sentence in ((visits(5).drop(columns=["age", "ward"]), "has no 'age', 'ward'"), (np.zeros((2, 3), dtype=np.float32), "rows must have the shape"),
+    for rows, sentence in ((visits(5).drop(columns=["age", "ward"]), "has no 'age', 'ward'"),
+                           (np.zeros((2, 3), dtype=np.float32), "rows must have the shape"),
                            (torch.full((2, bundle.shape[0]), torch.nan), "inputs must be finite numbers")):
         with pytest.raises(DataError, match=sentence):
             bundle.predict_proba(rows)
@@ -156,7 +159,8 @@ def test_without_positives_among_the_test_rows_nothing_is_made_up(tmp_path: Path
     frame = visits()
     frame.to_csv(tmp_path / "t.csv", index=False)
     frame[frame["state"] == "well"].to_csv(tmp_path / "later.csv", index=False)
-    job = build(parse({"data": {"table": str(tmp_path / "t.csv"), "test": str(tmp_path / "later.csv"), "label": "state", "site": "clinic"}, **SMALL}))
+    data = {"table": str(tmp_path / "t.csv"), "test": str(tmp_path / "later.csv"), "label": "state", "site": "clinic"}
+    job = build(parse({"data": data, **SMALL}))
     history = job.run(tmp_path / "run", "x", bundle=True).history
     assert not {"test AUC", "test worst class", "test balanced accuracy"} & {*history[-1]}
     found = rookery.load(tmp_path / "run").found
@@ -181,7 +185,8 @@ def test_several_classes_are_calibrated_by_a_temperature(tmp_path: Path) -> None
 @pytest.mark.parametrize(("name", "more"), [
     ("mammography", {}), ("adult", {}), ("pneumoniamnist", {"model": {"name": "small_cnn"}, "run": {"rounds": 1}}),
     ("sites/stroke", {"sites": {"least": 30}})])
-def test_on_published_rows_bundle_and_exports_agree_with_the_run(name: str, more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_published_rows_bundle_and_exports_agree_with_the_run(name: str, more: dict[str, Any], tmp_path: Path,
+                                                                monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = pytest.importorskip("onnxruntime")
     monkeypatch.setenv("ROOKERY_DATA", str(REAL))
     job = build(parse({"data": {"name": name}, **SMALL, **more}))
@@ -202,8 +207,9 @@ def test_on_published_rows_bundle_and_exports_agree_with_the_run(name: str, more
     else:
         sheet = rows.sheet.take(rows.test[some])
         frame = sheet.frame[rows.schema.inputs]
-        feed = {column: pd.to_numeric(frame[column], errors="coerce").to_numpy(np.float64)[:, None] if rows.schema.columns[column].kind == "number" else
-                frame[column].where(~frame[column].isin(rows.schema.missing), "").to_numpy(object)[:, None] for column in rows.schema.inputs}
+        texts, numbers = frame.where(~frame.isin(rows.schema.missing), ""), frame.apply(pd.to_numeric, errors="coerce")
+        feed = {column: numbers[[column]].to_numpy(np.float64) if rows.schema.columns[column].kind == "number" else
+                texts[[column]].to_numpy(object) for column in rows.schema.inputs}
         found = {"bundle": bundle.predict_proba(frame), "torch": predict.Predictor(portable).probabilities(frame.to_dict("records")),
                  "onnx": session.run(["probabilities"], feed)[0]}
     for way, probabilities in found.items():

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from rookery import Data
-from rookery.data import DATASETS, Table, by_column, load, read_csv, read_images, read_npz
+from rookery.data import DATASETS, Table, by_column, load, read_csv, read_npz
 from rookery.data.readers import libsvm, medmnist_parts
 from rookery.errors import DataError
 
@@ -282,30 +281,3 @@ def test_rows_are_taken_by_number_or_mask_and_classes_made_positive_by_number_or
     assert whole.take(np.asarray([True, False, False, True])).fields["row"].tolist() == [0, 3]
     assert whole.binary([2, "b"]).fields["labels"].tolist() == [0, 1, 1, 1]
     assert whole.binary(range(2, 3)).classes == ("negative", "positive")
-
-
-def test_a_folder_of_pictures_round_trips(tmp_path: Path) -> None:
-    images = R.integers(0, 256, (12, 5, 4, 3), dtype=np.uint8)
-    for i, image in enumerate(images):
-        (tmp_path / "pets" / ("cat", "dog")[i % 2]).mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image).save(tmp_path / "pets" / ("cat", "dog")[i % 2] / f"{i // 3}_{i}.png")
-    train, test = read_images(tmp_path / "pets")
-    found = torch.cat([train.fields["inputs"], test.fields["inputs"]]) * 255
-    assert sorted(found.round().flatten(1).tolist()) == sorted(images.transpose(0, 3, 1, 2).reshape(12, -1).astype(float).tolist())
-    assert sorted(train.values("labels").tolist() + test.values("labels").tolist()) == ["cat"] * 6 + ["dog"] * 6
-    train, test = read_images(tmp_path / "pets", size=3, mode="L", group=lambda path: path.name.split("_")[0])
-    assert train.fields["inputs"].shape[1:] == (1, 3, 3)
-    assert not set(train.values("group")) & set(test.values("group"))
-    (tmp_path / "pets").rename(tmp_path / "train")
-    (tmp_path / "set" / "test" / "cat").mkdir(parents=True)
-    (tmp_path / "train").rename(tmp_path / "set" / "train")
-    Image.fromarray(images[0]).save(tmp_path / "set" / "test" / "cat" / "0.png")
-    assert [len(table) for table in read_images(tmp_path / "set")] == [12, 1]
-    Image.fromarray(images[0, :2]).save(tmp_path / "set" / "train" / "dog" / "small.png")
-    with pytest.raises(DataError, match=r"pictures must have one size, but .* is \(5, 4\) and small.png \(2, 4\); write size="):
-        read_images(tmp_path / "set")
-    (tmp_path / "set" / "test" / "cat" / "1.png").write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"1.png must be a picture that Pillow can read, but"):
-        read_images(tmp_path / "set", size=4)
-    with pytest.raises(DataError, match="must have one sub-folder per class with pictures in it"):
-        read_images(tmp_path / "set" / "test" / "cat")

@@ -78,9 +78,6 @@ def drawn(page: Page, ink: str) -> list[np.ndarray[Any, Any]]:
     return [np.cumsum(np.array(d[1:].split(), dtype=float).reshape(-1, 2), axis=0) for d in paths if d.startswith("m")]
 
 
-# numbers
-
-
 def test_the_tables_say_what_about_json_says(tmp_path: Path) -> None:
     found = assessed()
     page = paged(tmp_path, make(tmp_path / "a", "A", assessment=found))
@@ -89,7 +86,8 @@ def test_the_tables_say_what_about_json_says(tmp_path: Path) -> None:
     for line, key in zip(measures[:-1], ("AUC", "sensitivity", "specificity", "ppv", "npv", "accuracy"), strict=True):
         assert " ".join(line[1:]) == shown(found[key])
     assert measures[-1][1:] == [f"{found['F1']:.3f}", "–"]
-    assert [line[0].rpartition(": ")[2] for line in measures[1:3]] == ["200 of 300", "630 of 700"]
+    counts = ["200 of 300", "630 of 700", "200 of 270", "630 of 730", "830 of 1,000"]
+    assert [line[0].rpartition(": ")[2] for line in measures[1:-1]] == counts
     assert cells(of(page, "rows that …")[0])[1:] == [
         ["are ‘yes’", "200 found", "100 missed", "300"], ["are ‘no’", "70 false alarms", "630 left alone", "700"],
         ["all", "270", "730", "1,000"]]
@@ -130,12 +128,11 @@ def test_the_reliability_diagram_is_drawn_where_the_numbers_are(tmp_path: Path) 
     wanted = [[x / end * 1000, 1000 - low / end * 1000, 1000 - high / end * 1000] for x, _, low, high, _ in found["reliability after"]]
     np.testing.assert_allclose(bars, wanted, atol=0.51)
     assert 'class="chance" d="M0 1000L1000 0"' in plot
-    assert "0.075 before calibration, 0.010 after it." in plot
+    assert "that line: 0.075 before calibration, 0.010 after it." in plot
     assert cells(of(page, "predicted", "observed")[1])[1:] == [
         [f"{x:.3f}", f"{y:.3f}", f"{low:.3f}–{high:.3f}", str(rows)] for x, y, low, high, rows in found["reliability after"]]
-    plain = paged(tmp_path, make(tmp_path / "b", "B", assessment=assessed(calibrator={"method": "none"})))
-    assert "that line: 0.010." in plain.source
-    assert "before calibration" not in plain.source
+    plain = paged(tmp_path, make(tmp_path / "b", "B", assessment=assessed(calibrator={"method": "none"}))).source
+    assert ("that line: 0.010." in plain, "before calibration" in plain) == (True, False)
 
 
 def test_the_decision_curve_is_drawn_where_the_numbers_are_and_cut_off_below(tmp_path: Path) -> None:
@@ -219,8 +216,7 @@ def test_every_method_is_a_pane_and_sentences_name_the_methods_they_are_about(tm
     page = paged(tmp_path, a, b, make(tmp_path / "c", "C"))
     assert [table[1][1][0] for table in of(page, "on test rows")] == ["0.812", "0.710"]
     assert [said for tag, said in page.texts if tag == "li" and said[-3:] in ("off", "few")] == ["A: it is off", "rows are few"]
-    assert 'id="inuse1"' in page.source
-    assert 'id="inuse2"' not in page.source
+    assert ['id="inuse1"' in page.source, 'id="inuse2"' in page.source] == [True, False]
     many = paged(tmp_path, make(tmp_path / "d", "D", assessment=assessed(warnings=[f"warning {k}" for k in range(20)])))
     assert [said for tag, said in many.texts if tag == "li"][:20] == [f"warning {k}" for k in range(20)]
     assert "<summary>12 more</summary>" in many.source
@@ -253,7 +249,9 @@ def hostile() -> dict[str, Any]:
 
 
 def test_no_text_of_an_assessment_becomes_an_element(tmp_path: Path) -> None:
-    page = paged(tmp_path, make(tmp_path / "a", "A", **hostile()), make(tmp_path / "b", EVIL, **hostile()))
+    classes = {"classes": [EVIL] * 3, "warnings": [EVIL], "calibrator": {"method": EVIL}, "sites": [site(EVIL, 9), site(LONG, 8)]}
+    page = paged(tmp_path, make(tmp_path / "a", "A", **hostile()), make(tmp_path / "b", EVIL, **hostile()),
+                 *(make(tmp_path / f"c{seed}", f"C{EVIL}", seed, assessment=classes) for seed in range(2)))
     assert not {tag for tag, _ in page.elements} & {"script", "img", "iframe"}
     assert "<b>bold" not in page.source
     assert sum(EVIL in said for _, said in page.texts) > 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,8 @@ def test_numbers_and_categories_are_encoded_as_scikit_learn_does_on_pooled_rows(
         np.testing.assert_allclose(found[name], np.nan_to_num(scaler.transform(values[:, None])[:, 0]), rtol=1e-6, atol=1e-6)
     assert found["age missing"].tolist() == np.isnan(frame["age"]).astype(float).tolist()
     assert "cost missing" not in found
-    one_hot = OneHotEncoder(categories=[["A", "B", "Straße 7"]], handle_unknown="ignore", sparse_output=False).fit_transform(frame[["ward"]])
+    coder = OneHotEncoder(categories=[["A", "B", "Straße 7"]], handle_unknown="ignore", sparse_output=False)
+    one_hot = coder.fit_transform(frame[["ward"]])
     np.testing.assert_array_equal(np.stack([found[f"ward={w}"] for w in ("A", "B", "Straße 7")], 1), one_hot)
     assert found["ward other"].tolist() == (frame["ward"] == "rare").astype(float).tolist()
     assert found["ward missing"].tolist() == (frame["ward"] == "").astype(float).tolist()
@@ -118,8 +120,6 @@ def test_columns_that_cannot_be_agreed_on_are_refused_by_name() -> None:
 def test_an_encoder_is_plain_json_and_comes_back() -> None:
     frame, own = table(), schema()
     encoder = Encoder.fit(from_frame(frame), own)
-    import json
-
     again = Encoder.from_json(json.loads(json.dumps(encoder.to_json(own))))
     assert again == encoder
     assert torch.equal(torch.from_numpy(again(from_frame(frame), own)), torch.from_numpy(encoder(from_frame(frame), own)))

@@ -18,7 +18,8 @@ from rookery.studies import parse
 from rookery.studies.build import build
 from rookery.studies.job import Job
 
-RUN = {"model": {"name": "linear"}, "algorithm": {"name": "FedAvg", "lr": 0.5, "local_steps": 5, "batch": 32}, "run": {"rounds": 10, "every": 10}}
+RUN = {"model": {"name": "linear"}, "algorithm": {"name": "FedAvg", "lr": 0.5, "local_steps": 5, "batch": 32},
+       "run": {"rounds": 10, "every": 10}}
 
 
 def patients(rows: int = 600, seed: int = 0) -> pd.DataFrame:
@@ -26,11 +27,10 @@ def patients(rows: int = 600, seed: int = 0) -> pd.DataFrame:
     r = np.random.default_rng(seed)
     age = r.normal(60, 15, rows).round(1)
     died = r.random(rows) < 1 / (1 + np.exp(-(age - 75) / 4))
-    return pd.DataFrame({
-        "row": np.arange(1, rows + 1), "patient": [f"P{n:04d}" for n in r.integers(0, 250, rows)], "hospital": r.choice(["north", "south", "west"], rows),
-        "age": age.astype(str), "sex": r.choice(["f", "m"], rows), "admitted": [f"2021-{m:02d}-{d:02d}" for m, d in
-                                                                                zip(r.integers(1, 13, rows), r.integers(1, 29, rows), strict=True)],
-        "outcome": np.where(died, "died", "survived")})
+    patient, hospital = [f"P{n:04d}" for n in r.integers(0, 250, rows)], r.choice(["north", "south", "west"], rows)
+    sex, days = r.choice(["f", "m"], rows), zip(r.integers(1, 13, rows), r.integers(1, 29, rows), strict=True)
+    return pd.DataFrame({"row": np.arange(1, rows + 1), "patient": patient, "hospital": hospital, "age": age.astype(str), "sex": sex,
+                         "admitted": [f"2021-{m:02d}-{d:02d}" for m, d in days], "outcome": np.where(died, "died", "survived")})
 
 
 def job(frame: pd.DataFrame, folder: Path, sites: dict[str, Any] | None = None, sep: str = ",", **data: Any) -> Job:
@@ -73,7 +73,7 @@ def test_the_site_column_is_the_federation(tmp_path: Path) -> None:
     frame = patients()
     made = job(frame, tmp_path, site="hospital")
     assert made.fed.data.names == ("north", "south", "west")
-    with pytest.raises(ConfigError, match=r"the site column 'hospital' is named in \[data\], .* how = \"dirichlet\" makes others: leave one"):
+    with pytest.raises(ConfigError, match=r"the site column 'hospital' is named in \[data\], .* how = \"dirichlet\" makes others"):
         job(frame, tmp_path, {"how": "dirichlet"}, site="hospital")
     with pytest.raises(ConfigError, match="number = 3 makes others"):
         job(frame, tmp_path, {"number": 3}, site="hospital")
@@ -94,7 +94,7 @@ def test_of_two_classes_the_positive_one_is_found_by_its_name(names: tuple[str, 
 def test_a_positive_class_that_would_be_a_guess_is_asked_for(tmp_path: Path) -> None:
     frame = patients()
     frame = frame.assign(outcome=np.where(frame["outcome"] == "died", "2", "1"))
-    with pytest.raises(ConfigError, match=r"which of the two classes of 'outcome', '1' and '2', is the positive one\? Write positive = \[\"2\"\]"):
+    with pytest.raises(ConfigError, match=r"which of the two classes .* '1' and '2', is the positive one\? Write positive = \[\"2\"\]"):
         job(frame, tmp_path)
     assert job(frame, tmp_path, positive=["1"]).test.classes == ("2", "1")
 
@@ -136,11 +136,12 @@ def test_columns_mean_the_same_at_every_site_whatever_each_of_them_has(tmp_path:
 
 
 @pytest.mark.parametrize(("change", "sentence"), [
-    (lambda f: f.assign(age=np.where(f.index % 5 == 0, "high", f["age"])), r"column 'age' of t.csv must hold finite numbers, but 120 of its 600 "
-     r"cells are none: 'high' in line 2, .* more than the share of 0.05"),
+    (lambda f: f.assign(age=np.where(f.index % 5 == 0, "high", f["age"])),
+     r"column 'age' of t.csv must hold finite numbers, but 120 of its 600 cells are none: 'high' in line 2, .* the share of 0.05"),
     (lambda f: f.assign(outcome="died"), "there must be two classes at least"),
-    (lambda f: f.assign(outcome=f["outcome"].where(f.index != 3, "")), "needs a value in the label column 'outcome', but line 5 has no value")])
-def test_what_cannot_be_read_is_refused_with_its_line(change: Callable[[pd.DataFrame], pd.DataFrame], sentence: str, tmp_path: Path) -> None:
+    (lambda f: f.assign(outcome=f["outcome"].where(f.index != 3, "")), "value in the label column 'outcome', but line 5 has no value")])
+def test_what_cannot_be_read_is_refused_with_its_line(change: Callable[[pd.DataFrame], pd.DataFrame], sentence: str,
+                                                      tmp_path: Path) -> None:
     with pytest.raises(DataError, match=sentence):
         job(change(patients()), tmp_path, site="hospital")
 
@@ -151,7 +152,7 @@ def test_small_sites_can_be_left_out_and_it_is_said(tmp_path: Path) -> None:
     made = job(frame, tmp_path, {"least": 10}, site="hospital")
     assert made.fed.data.names == ("north", "south", "west")
     assert any("1 of 4 sites have fewer than least = 10 training rows" in note for note in made.notes)
-    with pytest.raises(ConfigError, match="sites.least is 1000, and no site has so many training rows"):
+    with pytest.raises(ConfigError, match=r"sites\.least is 1000, and no site has so many training rows"):
         job(frame, tmp_path, {"least": 1000}, site="hospital")
 
 
@@ -189,7 +190,8 @@ def test_numbers_of_a_data_frame_mean_what_the_file_meant(tmp_path: Path) -> Non
     frame.to_csv(tmp_path / "t.csv", index=False)
     schema = look(read_sheet(tmp_path / "t.csv"), "outcome", site="hospital").schema
     (tmp_path / "s.toml").write_text(replace(schema, missing=("", "-999"), delimiter=None, encoding=None, header=None).to_toml())
-    jobs = [build(parse({"data": {"table": str(tmp_path / name), "schema": str(tmp_path / "s.toml")}, **RUN})) for name in ("t.csv", "t.parquet")]
+    jobs = [build(parse({"data": {"table": str(tmp_path / name), "schema": str(tmp_path / "s.toml")}, **RUN}))
+            for name in ("t.csv", "t.parquet")]
     assert jobs[0].test.names["inputs"] == jobs[1].test.names["inputs"]
     assert "age missing" in jobs[0].test.names["inputs"]
     np.testing.assert_allclose(jobs[0].test.fields["inputs"], jobs[1].test.fields["inputs"], rtol=1e-6, atol=1e-6)

@@ -42,7 +42,8 @@ def read_csv(path: str | Path | Sequence[str | Path], label: str | int, *, test:
 
 def read_table(path: str | Path | Sequence[str | Path], label: str | int, *, test: str | Path | None = None, test_share: float = 0.25,
                seed: int = 0, site: str | None = None, group: str | None = None, keep: Collection[str] = (), drop: Collection[str] = (),
-               text: Collection[str] = (), positive: Sequence[str | int] = (), schema: Schema | None = None, dialect: Dialect = ANY) -> Rows:
+               text: Collection[str] = (), positive: Sequence[str | int] = (), schema: Schema | None = None,
+               dialect: Dialect = ANY) -> Rows:
     """The rows of a table with the schema that is given, or that a look at them finds; nothing is encoded yet."""
     paths = [path] if isinstance(path, (str, Path)) else list(path)
     if schema is not None:
