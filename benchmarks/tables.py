@@ -44,8 +44,8 @@ def main(rows: int = ROWS) -> None:
         write(path, rows)
         begun = time.perf_counter()
         frame = pd.read_csv(path)
-        kinds = [(StandardScaler(), [c for c in frame if c.startswith("number")]), (OneHotEncoder(), [c for c in frame if c.startswith("cat")])]
-        make_column_transformer(*kinds).fit_transform(frame)
+        numbers, categories = ([c for c in frame if c.startswith(kind)] for kind in ("number", "category"))
+        make_column_transformer((StandardScaler(), numbers), (OneHotEncoder(), categories)).fit_transform(frame)
         plain = time.perf_counter() - begun
         del frame
         begun = time.perf_counter()
@@ -60,14 +60,14 @@ def main(rows: int = ROWS) -> None:
         del data
         assert encoder.names == Encoder.fit(sheet, found.schema, least=10).names
         width = len(encoder.names)
-        bundle = Bundle(mlp(width, 32, 2), {"name": "mlp", "hidden": [32]}, (width,), found.schema.classes, threshold=0.5, schema=found.schema,
-                        encoder=encoder)
+        bundle = Bundle(mlp(width, 32, 2), {"name": "mlp", "hidden": [32]}, (width,), found.schema.classes, threshold=0.5,
+                        schema=found.schema, encoder=encoder)
         begun = time.perf_counter()
         predict_file(bundle, str(path), Path(folder) / "out.csv")
         predicted = time.perf_counter() - begun
-    print(f"a table of {rows:,} rows, {NUMBERS} numbers, {CATEGORIES} categories, {SITES} sites: read in {read:.1f} s, looked at in {looked:.1f} s, "
-          f"encoder agreed on in {agreed:.1f} s, all rows predicted and written in {predicted:.1f} s; pandas and scikit-learn on pooled rows, "
-          f"reading and encoding only: {plain:.1f} s; memory at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB")
+    print(f"a table of {rows:,} rows, {NUMBERS} numbers, {CATEGORIES} categories, {SITES} sites: read in {read:.1f} s, looked at in "
+          f"{looked:.1f} s, encoder agreed on in {agreed:.1f} s, all rows predicted and written in {predicted:.1f} s; pandas and "
+          f"scikit-learn on pooled rows, reading and encoding only: {plain:.1f} s; memory at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -80,9 +81,11 @@ def parts(p: Patients, split: int, fold: int | None) -> tuple[NDArray[np.bool_],
     if fold is None:
         return train, ~train
     rows = np.flatnonzero(train)
-    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=split).split(rows, 2 * p.hospital[rows] + p.labels[rows])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class")  # that patient again
+        folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=split).split(rows, 2 * p.hospital[rows] + p.labels[rows]))
     held = np.zeros(len(p.labels), bool)
-    held[rows[list(folds)[fold][1]]] = True
+    held[rows[folds[fold][1]]] = True
     return train & ~held, held
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,8 +58,20 @@ def parse_numbers(cells: pd.Series[str], writing: Writing = PLAIN) -> NDArray[np
         cells = cells.str.replace(writing.thousands, "", regex=False)
     if writing.decimal != ".":
         cells = cells.where(~cells.str.contains(".", regex=False), "no number").str.replace(writing.decimal, ".", regex=False)
-    found = np.asarray(pandas().to_numeric(cells, errors="coerce"), dtype=np.float64)
+    found = _floats(cells)
     return np.where(np.isfinite(found), found, np.nan)
+
+
+def _floats(cells: pd.Series[str]) -> NDArray[np.float64]:
+    """The cells as numbers, NaN where one is none: by Arrow where all of them are numbers or empty, else each different text once."""
+    try:
+        arrow: Any = importlib.import_module("pyarrow")
+        texts = arrow.array(cells.where(cells != "").array)
+        return np.array(texts.cast(arrow.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+    except (ImportError, ValueError, TypeError, NotImplementedError):  # Arrow's errors derive from these
+        codes, different = pandas().factorize(cells)
+        found: NDArray[np.float64] = np.asarray(pandas().to_numeric(pandas().Series(different), errors="coerce"), dtype=np.float64)
+        return found[codes]
 
 
 def how_written(cells: pd.Series[str]) -> Writing:
@@ -109,7 +122,7 @@ def parse_dates(cells: pd.Series[str], form: str) -> NDArray[np.float64]:
 def date_format(cells: pd.Series[str], share: float) -> tuple[str, str | None] | None:
     """The format that at least a share of the cells follows, and another one that would do as well: whether the day comes first."""
     sample = cells.iloc[:2000]
-    if not len(sample) or float(sample.str.contains(r"\d", regex=True).mean()) < share or float(sample.str.len().max()) > 40:
+    if not len(sample) or float((sample.str.count(r"\d") >= 4).mean()) < share or float(sample.str.len().max()) > 40:
         return None
     fitting = []
     for form in FORMATS:
