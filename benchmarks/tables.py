@@ -67,7 +67,8 @@ def main(rows: int = ROWS) -> None:
         predicted = time.perf_counter() - begun
     print(f"a table of {rows:,} rows, {NUMBERS} numbers, {CATEGORIES} categories, {SITES} sites: read in {read:.1f} s, looked at in "
           f"{looked:.1f} s, encoder agreed on in {agreed:.1f} s, all rows predicted and written in {predicted:.1f} s; pandas and "
-          f"scikit-learn on pooled rows, reading and encoding only: {plain:.1f} s; memory at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB")
+          f"scikit-learn on pooled rows, reading and encoding only: {plain:.1f} s; memory at most "
+          f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB")
 
 
 if __name__ == "__main__":

@@ -70,8 +70,8 @@ def _floats(cells: pd.Series[str]) -> NDArray[np.float64]:
         return np.array(texts.cast(arrow.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
     except (ImportError, ValueError, TypeError, NotImplementedError):  # Arrow's errors derive from these
         codes, different = pandas().factorize(cells)
-        found: NDArray[np.float64] = np.asarray(pandas().to_numeric(pandas().Series(different), errors="coerce"), dtype=np.float64)
-        return found[codes]
+        found = np.asarray(pandas().to_numeric(pandas().Series(different), errors="coerce"), dtype=np.float64)
+        return np.asarray(found[codes])
 
 
 def how_written(cells: pd.Series[str]) -> Writing:
