@@ -51,6 +51,8 @@ def quick(experiment: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> list[d
     pytest.param("maml-omniglot", ("curves",), {"FCSG", "FCSG-M", "Acc-FCSG-M", "Local-SCGD", "Local-SCGDM"}, marks=pytest.mark.slow),
     pytest.param("personalised", ("2-classes",), {"FCSG", "Acc-FCSG-M", "FedAvg", "FedAvg, fine-tuned", "Local only"},
                  marks=pytest.mark.slow),
+    pytest.param("heart-flamby", (), {"Pooled", "FedAvg", "FedProx", "SCAFFOLD", "FedAdam"}, marks=pytest.mark.slow),
+    pytest.param("calibration", (), {"FedAvg", "FedAvg, class-weighted", "FedDRO, group DRO"}, marks=pytest.mark.slow),
     ("dro-imbalanced", ("published", "fair", "local-steps", "equal-rounds", "over-local-steps"), {"FedDRO", "FastDRO", "PDSGD", "MBSGD"})])
 def test_the_quick_version_runs_and_leaves_a_record(experiment: str, plots: tuple[str, ...], methods: set[str], tmp_path: Path,
                                                     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,8 @@ from ..federation.program import check_client_function, outputs
 from .execute import run_one
 from .frames import build, expect, natural, numbers, pack, unpack
 
+SERVERS = ("init", "round")  # methods of an algorithm that the server runs, not a client
+
 
 class Site:
     """One client behind `answer(frame) -> frame`.
@@ -184,7 +186,7 @@ class Transaction:
                 owner: Any = build(program)
             case _:
                 raise FrameError(f"a function is [program, method]; this is {note!r}")
-        if method.startswith("_") or not isinstance(inspect.getattr_static(type(owner), method, None), FunctionType):
+        if method.startswith("_") or method in SERVERS or not isinstance(inspect.getattr_static(type(owner), method, None), FunctionType):
             raise FrameError(f"{type(owner).__name__} has no client function {method!r}")
         fn = getattr(owner, method)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.imbalance import drop_positives, long_tail, step
-from ..data.readers import ROWS, Table, load, read_images, read_npz
+from ..data.readers import DATASETS, ROWS, Table, load, read_images, read_npz
 from ..data.readers.table import read_table, unencoded
 from ..data.tables import Dialect, read_schema
 from ..data.tables.rows import Rows
@@ -126,6 +127,10 @@ class DataSection:
             return read_images(self.images, self.size, **options)
         assert self.name is not None
         options = options if self.split_seed else said
+        reader = ROWS.get(self.name) or DATASETS.get(self.name)
+        if reader is not None and (given := [name for name in options if name not in inspect.signature(reader).parameters]):
+            entries = " and ".join(sorted({"seed": "split_seed"}.get(name, name) for name in given))
+            raise ConfigError(f"{self.name} has test rows of its own, which its publisher chose: leave {entries} out")
         return unencoded(ROWS[self.name](**options)) if self.name in ROWS else load(self.name, **options)
 
     def _own(self, options: dict[str, Any]) -> Rows:

@@ -71,6 +71,9 @@ def typed(value: Any, hint: Any, where: str) -> Any:
                 return typed(value, option, where)
             except ConfigError:
                 continue
+        named = next((option for option in get_args(hint) if get_origin(option) is Literal), None)
+        if named is not None and isinstance(value, str):  # its sentence has the nearest word
+            return typed(value, named, where)
     elif origin is tuple:
         if isinstance(value, list | tuple):
             return tuple(typed(v, get_args(hint)[0], where) for v in value)

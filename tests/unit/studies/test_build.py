@@ -15,7 +15,7 @@ from tables import csv, own
 from rookery import Data
 from rookery.data import hold_out
 from rookery.data.tables.encoder import Number
-from rookery.errors import CheckpointError
+from rookery.errors import CheckpointError, ConfigError
 from rookery.studies import parse
 from rookery.studies.build import build
 
@@ -98,3 +98,10 @@ def test_a_run_on_the_wire_keeps_its_sites_state_in_its_folder(tmp_path: Path) -
     tree = changed(federation={"engine": "wire"}, algorithm={"name": "SCAFFOLD"})
     build(parse(tree), tmp_path).run(tmp_path, "x")
     assert list((tmp_path / "sites").iterdir())
+
+
+def test_a_publishers_own_test_rows_cannot_be_chosen_anew() -> None:
+    for entries, words in (({"split_seed": 1}, "split_seed"), ({"test_share": 0.5}, "test_share"), ({"split_seed": 1, "test_share": 0.5},
+                                                                                               "split_seed and test_share")):
+        with pytest.raises(ConfigError, match=rf"mnist has test rows of its own, which its publisher chose: leave {words} out"):
+            build(parse(changed(data={"name": "mnist", **entries})))
