@@ -40,7 +40,7 @@ def plot(compared: dict[str, Results], where: Path) -> None:
         return
     found = {method: [r for r in some if not r["diverged"]] for (method,), some in groups(compared["tuned"], "method").items()}
     whole = {method: some for method, some in found.items() if some}
-    with figure(where / "curves.png", 3) as axes:
+    with figure(where / "curves.png", 3, size=(5.0, 4.0)) as axes:
         for ax, across in zip(axes[:2], ("round", "bytes"), strict=True):
             for method, some in whole.items():
                 if not method.startswith(SCRATCH):
@@ -50,7 +50,7 @@ def plot(compared: dict[str, Results], where: Path) -> None:
         for method, some in whole.items():
             band(axes[2], range(MOST + 1), [[r[key] for key in BY_STEPS] for r in some], METHODS.index(method), method)
         axes[2].set(xlabel="steps on a new task", ylabel="error on new tasks", yscale="log")
-        axes[2].legend()
+        axes[2].legend(loc="upper left", bbox_to_anchor=(1.01, 1))  # beside the curves, which fill the panel
     several = [method for method in ("FCSG-M", "Local-SCGDM", "FedAvg") if method in whole]
     if several:
         with figure(where / "sinusoid.png", len(several), sharey=True, squeeze=False) as axes:

@@ -13,7 +13,11 @@ from running import command
 from rookery.cli import console as consoles
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["name"]))
+def trains(case: dict[str, Any]) -> bool:
+    return any(argv[0] == "run" for argv in case["commands"]) and not case["name"].startswith("control")
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["name"], marks=[pytest.mark.slow] * trains(case)) for case in CASES])
 def test_a_mistake_is_answered_by_a_sentence(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                              capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
