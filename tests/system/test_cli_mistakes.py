@@ -68,7 +68,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "groups that are not there": (changed(objective={"name": "group_dro", "field": "sex"}), r"objective.field is 'sex', .*keep = "),
     "groups by name": (changed(objective={"name": "group_dro", "groups": "sex"}), r"no entry 'groups': .* write field = 'sex'"),
     "fairness without a column": (changed(data={"name": "breast-cancer"}, objective={"name": "fair"}), r"\[objective\] needs field"),
-    "no such reduction": (changed(objective={"name": "kl_dro", "reduce": "bilevl"}), r"objective.reduce is one of .*did you mean 'bilevel'"),
+    "no such reduction": (changed(objective={"name": "kl_dro", "reduce": "bilevl"}), r"reduce is one of .*did you mean 'bilevel'"),
     "a reduction of another kind": (changed(objective={"reduce": "compositional"}), r"is for conditional objectives, .*: leave it out"),
     "bilevel without an inner problem": (changed(data={"name": "breast-cancer"}, objective={"name": "ap_surrogate", "reduce": "bilevel"}),
                                          r"Conditional does not embed in Bilevel"),
