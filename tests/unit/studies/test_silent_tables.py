@@ -195,3 +195,17 @@ def test_numbers_of_a_data_frame_mean_what_the_file_meant(tmp_path: Path) -> Non
     assert jobs[0].test.names["inputs"] == jobs[1].test.names["inputs"]
     assert "age missing" in jobs[0].test.names["inputs"]
     np.testing.assert_allclose(jobs[0].test.fields["inputs"], jobs[1].test.fields["inputs"], rtol=1e-6, atol=1e-6)
+
+
+def test_a_guess_is_not_written_into_the_schema_as_if_it_had_been_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = patients()
+    frame.assign(outcome=np.where(frame["outcome"] == "died", "B", "A")).to_csv("t.csv", index=False)
+    assert command(monkeypatch, "look", "t.csv", "--label", "outcome", "--site", "hospital") == 0
+    text = Path("t.schema.toml").read_text()
+    assert '# Which class is the positive one? Write positive = ["B"] below, or the other one.' in text
+    tree = {"data": {"table": "t.csv", "schema": "t.schema.toml"}, **RUN}
+    with pytest.raises(ConfigError, match="which of the two classes of 'outcome', 'A' and 'B', is the positive one"):
+        build(parse(tree))
+    Path("t.schema.toml").write_text('positive = ["A"]\n' + text)
+    assert build(parse(tree)).test.classes == ("B", "A")

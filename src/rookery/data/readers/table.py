@@ -13,7 +13,7 @@ from ..folder import locate
 from ..tables.encoder import Encoder
 from ..tables.files import read_sheets
 from ..tables.look import look
-from ..tables.rows import Rows, make_rows, schema_found
+from ..tables.rows import Rows, make_rows
 from ..tables.schema import Schema
 from ..tables.sheet import ANY, Dialect, Sheet
 from .base import Table
@@ -58,14 +58,15 @@ def read_table(path: str | Path | Sequence[str | Path], label: str | int, *, tes
     site = site or (schema.site if schema is not None else None) or ("site" if len(paths) > 1 else None)
     if schema is None:
         seen = look(sheet, label, site=site, group=group, keep=keep, drop=drop, text=text, positive=positive)
-        found, notes = schema_found(seen), seen.warnings
+        found, notes = seen.certain, seen.warnings
     else:
         seen = look(sheet, label, site=site, group=group or schema.group, keep=(*schema.keep, *keep), drop=drop, text=text,
                     positive=positive or schema.positive, given=schema)
-        classes = schema.classes or seen.schema.classes
+        own = seen.certain
+        classes = schema.classes or own.classes
         if len(classes) == 2:  # whatever their order in the schema, the positive one comes second
-            classes = tuple(sorted(classes, key=lambda name: name in seen.schema.positive))
-        found = replace(seen.schema, classes=classes)
+            classes = tuple(sorted(classes, key=lambda name: name in own.positive))
+        found = replace(own, classes=classes)
         notes = [column.warning for column in seen.columns.values() if column.warning]
     later = None if test is None else read_sheets([locate(test)], dialect)
     return make_rows(sheet, found, name=Path(paths[0]).stem, test=later, test_share=test_share, seed=seed, notes=tuple(notes))

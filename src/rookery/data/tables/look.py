@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import DataError
 from .cells import MISSING, is_missing, parse_numbers
 from .doubts import about_groups, about_sites, leaks, left_out, repeated_rows
-from .kinds import Found, Site, find_classes, find_kind, find_positive, find_sites, whole_texts
+from .kinds import Found, Site, find_classes, find_kind, find_positive, find_sites, order, whole_texts
 from .schema import INPUTS, KINDS, ColumnSchema, Schema, demand_column
 from .sheet import Sheet
 
@@ -28,13 +28,22 @@ class Look:
     sites: list[Site]
     warnings: list[str]
 
+    @property
+    def certain(self) -> Schema:
+        """The schema without a positive class that is a guess, which training then asks for."""
+        if not self.guessed:
+            return self.schema
+        return replace(self.schema, positive=(), classes=tuple(sorted(self.classes, key=order)))
+
     def to_toml(self) -> str:
         """The schema with what was found as comments."""
         notes = {name: " ".join(f"{found.detail}{f'; {found.missing} missing' if found.missing else ''}".split())
                  for name, found in self.columns.items()}
         head = (f"What rookery look found in {self.file}: {self.rows} rows. Correct what is wrong, and train by it: [data] schema = …\n"
                 f"Kinds: {', '.join(f'{kind} ({what})' for kind, what in KINDS.items())}.")
-        return self.schema.to_toml(notes, head)
+        if self.guessed:
+            head += f"\nWhich class is the positive one? Write positive = [\"{self.schema.positive[0]}\"] below, or the other one."
+        return self.certain.to_toml(notes, head)
 
 
 def look(sheet: Sheet, label: str, *, site: str | None = None, group: str | None = None, positive: Sequence[str | int] = (),

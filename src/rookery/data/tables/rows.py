@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,7 @@ from torch import Tensor
 from ...errors import DataError
 from ...federation import rng
 from ..split import by_hash, split
-from .kinds import demand_values, order, whole_texts
-from .look import Look
+from .kinds import demand_values, whole_texts
 from .schema import Schema, demand_column
 from .sheet import Sheet, pandas
 
@@ -79,11 +78,6 @@ def make_rows(sheet: Sheet, schema: Schema, *, name: str, test: Sheet | None = N
         return Rows(sheet, schema, train, tested, name, notes)
     parts = split(np.asarray(whole_texts(sheet, schema.label)), test_share, seed=seed)
     return Rows(sheet, schema, parts.train, parts.test, name, notes)
-
-
-def schema_found(found: Look) -> Schema:
-    """The schema that a look at the rows found; a positive class that is a guess is no part of it."""
-    return replace(found.schema, positive=(), classes=tuple(sorted(found.classes, key=order))) if found.guessed else found.schema
 
 
 def fingerprint(values: NDArray[Any]) -> NDArray[np.int64]:
