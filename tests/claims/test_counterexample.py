@@ -64,6 +64,7 @@ def test_sharing_the_inner_value_at_every_step_solves_the_counterexample(I: int)
     assert abs(end[0]) < 1e-6
 
 
+@pytest.mark.slow
 def test_the_counterexample_with_a_bounded_slope() -> None:
     """f = √(1 + y²), Lipschitz as Theorem 4.1 assumes. In Case I at I = 1 the limit solves Σ_k a_k g_k/√(1 + g_k²) = 0, at any step."""
     k = known.counterexample("root")
@@ -95,6 +96,7 @@ def tracked_limit(k: TestProblem, oracles: Any, c: float) -> np.ndarray:
     return -np.linalg.solve(np.stack([direction(e) - zero for e in np.eye(3)], 1), zero)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [LocalSCGD, LocalSCGDM])
 def test_local_scgd_is_biased_on_a_shared_map_in_proportion_to_its_tracking_at_any_step_size(make: Any) -> None:
     k = known.compositional()
@@ -106,6 +108,7 @@ def test_local_scgd_is_biased_on_a_shared_map_in_proportion_to_its_tracking_at_a
     assert offset[2] / offset[3] == pytest.approx(2, rel=0.02)  # only c → 0 mends it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [LocalSCGD, LocalSCGDM])
 def test_local_scgd_is_biased_on_local_maps_in_proportion_to_what_it_keeps_of_the_average(make: Any) -> None:
     k = problems.local()

@@ -115,6 +115,7 @@ def test_a_wrong_number_in_an_experiments_own_claims_is_refused() -> None:
             hold(wrong, rows)
 
 
+@pytest.mark.slow
 def test_the_template_comes_out_again_and_its_claims_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     template = module("template", "run")
     monkeypatch.setattr(template, "HERE", tmp_path / "template")

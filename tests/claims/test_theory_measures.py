@@ -95,6 +95,7 @@ def mean(method: str, regime: str, clients: int, length: int) -> float:
     return float(np.mean(values))
 
 
+@pytest.mark.slow
 def test_four_times_the_clients_are_worth_four_times_the_iterations_unless_bias_is_larger() -> None:
     assert mean("FCSG", "noise", 8, 2048) == pytest.approx(mean("FCSG", "noise", 32, 2048), rel=0.15)
     assert mean("FCSG", "noise", 32, 8192) < 0.6 * mean("FCSG", "noise", 32, 2048)  # a half, by the theorem

@@ -71,6 +71,7 @@ def test_a_table_s_graph_is_encoding_net_and_calibration(method: str, classes: i
     assert_decided(decided, decisions(expected, CLASSES[classes], threshold))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flat", [False, True])
 def test_a_single_logit_stands_beside_zero(flat: bool, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
@@ -117,6 +118,7 @@ def line() -> nn.Module:
 NUMBER = {"version": 1, "columns": [{"name": "n", "kind": "number", "mean": 0.0, "scale": 1.0, "missing": False}]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("knots", "values"), [([-1.0, 0.0, 1.0, 2.0], [0.1, 0.5, 0.5, 0.9]), ([0.25], [0.5]), ([-1.0, 1.0], [0.3, 0.5])])
 def test_level_pieces_are_not_above_a_threshold_at_their_height(knots: list[float], values: list[float], tmp_path: Path) -> None:
     """At knots, between equal values and beyond the ends a probability is the very value, so that > is not left to rounding."""
