@@ -17,7 +17,7 @@ from ..data.folder import locate
 from ..data.readers.base import arrays
 from ..data.readers.images import picture_files, picture_inputs
 from ..data.readers.npz import as_inputs
-from ..data.readers.sites import FOLDER, find, prepared
+from ..data.readers.sites import name_of, training_sheet
 from ..data.tables.encoder import Say
 from ..data.tables.files import read_sheet
 from ..data.tables.schema import Schema, demand_column
@@ -78,15 +78,10 @@ def _cells(values: Any) -> list[Any]:
 
 def _read(bundle: Bundle, rows: str, keep: Sequence[str], delimiter: str | None) -> tuple[dict[str, Any], Sheet | Tensor]:
     """What identifies each row, and the rows."""
-    named = rows.startswith(f"{FOLDER}/") and not Path(rows).suffix
     if bundle.schema is None or bundle.encoder is None:
         return _no_table(bundle, rows)
-    if named:
-        name = rows.removeprefix(f"{FOLDER}/")
-        spec = find(name)
-        sheet = prepared(spec, f"{FOLDER}/{spec.file or f'{name}.csv'}")
-    else:
-        sheet = read_sheet(locate(rows), _dialect(bundle.schema, delimiter))
+    named = name_of(rows)
+    sheet = read_sheet(locate(rows), _dialect(bundle.schema, delimiter)) if named is None else training_sheet(named)
     for name in keep:
         demand_column(sheet, name)
     own = [name for name, column in bundle.schema.columns.items() if column.kind == "id"]

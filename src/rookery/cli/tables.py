@@ -29,22 +29,20 @@ def look(tables: Annotated[list[str], typer.Argument(help="a CSV or Parquet file
          out: Annotated[Path | None, typer.Option("--out", help="the schema; default NAME.schema.toml")] = None,
          force: Annotated[bool, typer.Option("--force", help="write over a schema that is there")] = False) -> None:
     """Look at a table before you train: what is in it, what will be done with it, and a schema to correct."""
-    from ..data.readers.sites import FOLDER, find, prepared, schema_of
+    from ..data.readers.sites import find, name_of, schema_of, training_sheet
     from ..data.tables import Dialect
     from ..data.tables import look as look_at
     from ..training.files import write_whole
 
-    named = [one for one in tables if one.startswith(f"{FOLDER}/") and not Path(one).suffix]
+    named = [name for one in tables if (name := name_of(one)) is not None]
     target = out or Path(f"{Path(tables[0]).stem}.schema.toml")
     if target.exists() and not force:
         raise DataError(f"{target} is there already, perhaps corrected by hand; write --force to write over it, or name another file with "
                         "--out")
     if named:
-        name = named[0].removeprefix(f"{FOLDER}/")
-        spec = find(name)
-        sheet = prepared(spec, f"{FOLDER}/{spec.file or f'{name}.csv'}")
+        spec, sheet = find(named[0]), training_sheet(named[0])
         given = schema_of(spec, sheet)
-        console.print(f"{named[0]}: {spec.about} ({spec.publisher}; licence {spec.licence})", markup=False, soft_wrap=True)
+        console.print(f"{tables[0]}: {spec.about} ({spec.publisher}; licence {spec.licence})", markup=False, soft_wrap=True)
         found = look_at(sheet, given.label, site=given.site, group=given.group, positive=given.positive, keep=given.keep, given=given)
     else:
         sheet = _sheets(tables, Dialect(delimiter, None, header), site)

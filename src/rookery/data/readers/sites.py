@@ -121,7 +121,7 @@ TABLES = {
 def site_table(name: str, test_share: float = 0.25, seed: int = 0) -> Rows:
     """The rows of one of the tables, `sites/NAME`, before they are encoded; the label is "yes" or "no"."""
     spec = find(name)
-    sheet = prepared(spec, f"{FOLDER}/{spec.file or f'{name}.csv'}")
+    sheet = training_sheet(name)
     test = None if not spec.test else prepared(spec, f"{FOLDER}/{spec.test}")
     return make_rows(sheet, schema_of(spec, sheet), name=name, test=test, test_share=test_share, seed=seed)
 
@@ -133,6 +133,17 @@ def find(name: str) -> SiteTable:
         raise DataError(f"there is no table {f'{FOLDER}/{name}'!r}; " + (f"did you mean {f'{FOLDER}/{near[0]}'!r}?" if near else
                         f"there are {', '.join(f'{FOLDER}/{one}' for one in TABLES)}"))
     return TABLES[name]
+
+
+def name_of(text: str) -> str | None:
+    """The NAME of a table that is written as sites/NAME; None where it is another file."""
+    return text.removeprefix(f"{FOLDER}/") if text.startswith(f"{FOLDER}/") and "." not in text.rpartition("/")[2] else None
+
+
+def training_sheet(name: str) -> Sheet:
+    """The rows of a table that are not its publisher's test rows."""
+    spec = find(name)
+    return prepared(spec, f"{FOLDER}/{spec.file or f'{name}.csv'}")
 
 
 def schema_of(spec: SiteTable, sheet: Sheet) -> Schema:
