@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,17 +36,39 @@ from .personal import Personal
 from .sections import SitesSection
 
 P = TypeVar("P", bound=Problem)
+SPLIT = 2**33  # from one seed of held-out rows to the next
 
 
 def build(config: Description, folder: Path | None = None) -> Job:
     """Read the data, spread it over sites, build the model and the problem. The folder is where sites on a wire keep their state."""
+    return assemble(config, prepare(config), folder)
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Rows that are with their sites, with those that they hold out, before anything is chosen that trains on them.
+
+    test: the rows that the server tests on, with the names of classes and columns
+    """
+
+    data: Data
+    test: Table
+    notes: tuple[str, ...] = ()
+    setup: Ledger = field(default_factory=Ledger)
+
+
+def prepare(config: Description, split: int = 0) -> Prepared:
+    """Read the rows, spread them over sites, let every site hold some out, and agree on how columns are encoded.
+
+    split: which rows are held out; with another number these are others, at the same sites
+    """
     section, seed = config.federation, config.federation.seed
     train, classes, test = config.data.read(seed)
     sites = config.sites.found(train, config.data.site)
     site = sites.spread(train, classes, seed)
     train, site, notes = _large_enough(train, site, sites.least)
     data = Data.by_site(_fields(train), site.tolist())
-    data, held = hold_out(data, config.data.validation, seed, groups="group" if "group" in data.fields else None)
+    data, held = hold_out(data, config.data.validation, seed + SPLIT * split, groups="group" if "group" in data.fields else None)
     later = None if config.data.test_at == "server" else _at_sites(sites, train, site, test, seed)
     setup = Ledger()
     if train.rows is not None:
@@ -54,22 +76,29 @@ def build(config: Description, folder: Path | None = None) -> Job:
         data, held = (encoding.of(rows) for rows in (data, held))
         train, test = (table.with_inputs(encoding.inputs, encoding.encoder) for table in (train, test))
         later, notes = None if later is None else encoding.of(later), [*notes, *encoding.notes]
-    if section.clients_per_round is not None and section.clients_per_round > len(data.names):
-        raise ConfigError(f"federation.clients_per_round is {section.clients_per_round}, but there are {len(data.names)} sites")
-    data = config.objective.rows(data, len(train.classes), seed)
     splits = {"validation": held} | ({} if later is None else {"test": later})
-    splits = {name: with_site(rows, data.names) if "site" in data.fields else rows for name, rows in splits.items()}
+    return Prepared(data.with_splits(**splits), test, tuple(notes), setup)
+
+
+def assemble(config: Description, rows: Prepared, folder: Path | None = None) -> Job:
+    """The model, the problem and the federations of a description, on rows that are prepared."""
+    section, seed = config.federation, config.federation.seed
+    if section.clients_per_round is not None and section.clients_per_round > len(rows.data.names):
+        raise ConfigError(f"federation.clients_per_round is {section.clients_per_round}, but there are {len(rows.data.names)} sites")
+    classes, splits = len(rows.test.classes), {name: held for name, held in rows.data.splits.items() if held is not None}
+    data = config.objective.rows(rows.data, classes, seed)
+    splits = {name: with_site(held, data.names) if "site" in data.fields else held for name, held in splits.items()}
     data = data.with_splits(**splits).to(section.device)
     torch.manual_seed(seed)
-    net = _net(config, tuple(train.fields["inputs"].shape[1:]), len(train.classes))
-    given = config.objective.given(Model(net.to(section.device)), data, len(train.classes), config.algorithm.solves)
+    net = _net(config, tuple(rows.data.forms()["inputs"].shape), classes)
+    given = config.objective.given(Model(net.to(section.device)), data, classes, config.algorithm.solves)
     problem = config.objective.problem(given, getattr(config.algorithm, "batch", None))
     fed = _federation(config, problem, data, section.weigh(data), seed, folder)
-    fed.ledger.absorb(setup)
+    fed.ledger.absorb(rows.setup)
     # another seed than that of the run, which would draw the same rows and cohorts once more
     warm_up = None if config.warm_up.rounds == 0 else _federation(config, balanced_cross_entropy(given.model), data, "samples",
                                                                   seed + 2**32, folder)
-    return Job(config, fed, warm_up, given, test, _personal(config, given, data, seed, folder), tuple(notes))
+    return Job(config, fed, warm_up, given, rows.test, _personal(config, given, data, seed, folder), rows.notes)
 
 
 def _personal(config: Description, given: Given, data: Data, seed: int, folder: Path | None) -> Personal | None:
