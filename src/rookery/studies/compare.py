@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 from ..data.folder import locate
 from ..errors import ConfigError
 from ..training.files import LOCK, held, write_whole
-from ..training.result import Run
+from ..training.result import OnProgress, Run
 from .build import build
 from .description import Description, describe, parse
 from .scores import BESIDE, OwnMetric, larger_is_better
@@ -24,7 +24,6 @@ from .statistics import MeanStd, PairedTTest, best, groups, mean_std, paired_tte
 from .trials import Result, Results, Trial, study, trials
 from .values import nearest
 
-OnProgress = Callable[[int, int], None]
 Tree = dict[str, dict[str, Any]]
 TUNING = 10**6  # the first seed for tuning, beyond those that are compared
 

@@ -33,7 +33,7 @@ from ..problems.kinds import Bilevel, Compositional, Conditional, Minimax, Minim
 from ..problems.model import Model
 from ..training.files import append, held, write_whole
 from ..training.loop import run_stages
-from ..training.result import COUNTS, Callback, Metrics, Run
+from ..training.result import COUNTS, Callback, Metrics, OnProgress, Run
 from ..training.stage import Stage
 from .assessment import Assessment, assess
 from .description import Description, describe
@@ -196,10 +196,11 @@ class Job:
         return {name: scores[name] for name in RANKING if name in scores}
 
     def run(self, folder: Path | None, label: str, resume: bool = False, minutes: float | None = None, callbacks: Sequence[Callback] = (),
-            about: dict[str, Any] | None = None, bundle: bool = False) -> Run:
+            about: dict[str, Any] | None = None, bundle: bool = False, on_progress: OnProgress | None = None) -> Run:
         """Train, and leave in the folder, if there is one, what a report is made of: history, test predictions and `about.json`.
 
         bundle: leave the model too, with all that using it takes
+        on_progress: as of `rookery.training.run`
         """
         section, warm_up = self.description.run, self.description.warm_up
         if warm_up.rounds > section.rounds:
@@ -208,21 +209,22 @@ class Job:
         if section.output == "uniform" and objective.declared.trained != "x":
             raise ConfigError(f"run.output = \"uniform\" keeps x alone, and {objective.name} trains the model in y: write \"last\"")
         if folder is None:
-            return self._train(None, resume, minutes, callbacks)
+            return self._train(None, resume, minutes, callbacks, on_progress)
         with held(folder):
             claim(folder, self.description, resume)
             try:
-                result = self._train(folder, resume, minutes, callbacks)
+                result = self._train(folder, resume, minutes, callbacks, on_progress)
                 self._tell(folder, label, result, about or {}, bundle)
             except WriteError as error:
                 raise WriteError(f"{error}; {what_is_kept(folder)}") from None
         return result
 
-    def _train(self, folder: Path | None, resume: bool, minutes: float | None, callbacks: Sequence[Callback]) -> Run:
+    def _train(self, folder: Path | None, resume: bool, minutes: float | None, callbacks: Sequence[Callback],
+               on_progress: OnProgress | None) -> Run:
         section, stages = self.description.run, self.stages
         result = run_stages(stages, section.every, folder=folder, resume=resume, save_every=section.save_every,
-                            minutes=section.minutes if minutes is None else minutes, callbacks=callbacks, output=section.output,
-                            loss="validation loss")
+                            minutes=section.minutes if minutes is None else minutes, callbacks=callbacks, on_progress=on_progress,
+                            output=section.output, loss="validation loss")
         if result.stage < len(stages) - 1:  # it ended in the warm-up: what that cost is what the run did
             self.fed.ledger.load(stages[result.stage].fed.ledger.to_json())
         if not result.history:

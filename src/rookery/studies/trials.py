@@ -7,6 +7,7 @@ another JSON object. Results go to a file of lines as they come, so that a study
 from __future__ import annotations
 
 import json
+import logging
 import multiprocessing
 import os
 import platform
@@ -25,6 +26,9 @@ import torch
 
 from ..errors import RookeryError
 from ..training.files import append, write_whole
+from ..training.result import OnProgress
+
+LOG = logging.getLogger(__name__)
 
 Trial = dict[str, Any]
 """What a trial is: a JSON object with its method, hyper-parameters and seed."""
@@ -48,7 +52,7 @@ def trials(**choices: Iterable[Any]) -> list[Trial]:
 
 
 def study(work: Callable[[Trial], Result], todo: Sequence[Trial], store: Path | str, jobs: int | None = None,
-          on_progress: Callable[[int, int], None] | None = None, is_current: Callable[[Trial], bool] | None = None) -> Results:
+          on_progress: OnProgress | None = None, is_current: Callable[[Trial], bool] | None = None) -> Results:
     """The trials with their results, in order; those that the store holds already, and for which `is_current` holds, are not done again.
 
     jobs: processes at a time (default: one per core), each with one thread; 1 works in this process.
@@ -66,6 +70,8 @@ def study(work: Callable[[Trial], Result], todo: Sequence[Trial], store: Path | 
         known[_key(trial)] = result
         append(store, json.dumps({"trial": trial, "result": result}))
         number -= 1
+        LOG.info("trial %d of %d is done: %s", len(wanted) - number, len(wanted),
+                 _key({name: value for name, value in trial.items() if not isinstance(value, dict)}))
         if on_progress is not None:
             on_progress(len(wanted) - number, len(wanted))
     return [(trial, known[_key(trial)]) for trial in todo]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +20,7 @@ from .result import Metrics, Run
 from .stage import Stage
 
 CHECKPOINT = "state.ckpt"
+LOG = logging.getLogger(__name__)
 
 
 def refuse_taken(folder: Path) -> None:
@@ -51,6 +53,7 @@ class Keeper:
                  "planned": self.stages[-1].rounds, "stage": result.stage, "traffic": [asdict(line) for line in result.traffic]}
         stage = self.stages[result.stage]
         checkpoint.save(self.checkpoint, stage.algorithm, stage.fed, result.state, extra)
+        LOG.debug("round %d: saved %s", result.rounds, self.checkpoint)
 
     def resume(self, result: Run, uniform: bool) -> bool:
         """Go on from the checkpoint, if there is one; rows of history beyond it are of rounds that will be run again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import signal
 import threading
@@ -21,9 +22,10 @@ from ..federation.federation import Federation
 from ..problems.base import Problem
 from .files import held
 from .keeper import Keeper
-from .result import Callback, EarlyStop, Metrics, Reason, Run
+from .result import Callback, EarlyStop, Metrics, OnProgress, Reason, Run
 from .stage import Stage
 
+LOG = logging.getLogger(__name__)
 EVALUATION = 0.1  # of a run's time that it may take, where nobody says how often to evaluate
 EXPLODED = 1e3  # a loss that is so many times the one that the run began with has diverged, finite or not
 
@@ -31,7 +33,7 @@ EXPLODED = 1e3  # a loss that is so many times the one that the run began with h
 def run(algorithm: Algorithm[Any], fed: Federation[Problem], state: Any, rounds: int, evaluate: Callable[[Any], Metrics] | None = None,
         every: int | None = None, *, folder: Path | str | None = None, resume: bool = False, save_every: int | None = None,
         minutes: float | None = None, stop: EarlyStop | None = None, callbacks: Sequence[Callback] = (),
-        output: Literal["last", "uniform"] = "last", loss: str | None = None) -> Run:
+        on_progress: OnProgress | None = None, output: Literal["last", "uniform"] = "last", loss: str | None = None) -> Run:
     """Run up to `rounds` rounds from `state`; evaluate before the first, after every `every`-th and after the last.
 
     every:      None chooses so that evaluation takes about a tenth of the time, once, from the first round and evaluation
@@ -41,6 +43,7 @@ def run(algorithm: Algorithm[Any], fed: Federation[Problem], state: Any, rounds:
     minutes:    a budget of this call; the run can be resumed after it
     stop:       early stopping
     callbacks:  called with each row of history
+    on_progress: called with the number of rounds made and the number of all, at the beginning and after every round
     output:     "uniform" keeps the iterate that the theorems speak of as well, `Run.output`: the mean of the clients' points after t
                 steps, t drawn uniformly from 1 to T before the run; within a round that takes one extra average, in the phase `output`.
                 Where an algorithm's x is not such a mean, or its local work is in epochs, t counts rounds
@@ -55,12 +58,14 @@ def run(algorithm: Algorithm[Any], fed: Federation[Problem], state: Any, rounds:
       the state has the vectors of the last good evaluation, no row is written, and the folder's checkpoint stays as it was.
     """
     return run_stages([Stage(algorithm, fed, rounds, lambda _: state, evaluate)], every, folder=folder, resume=resume,
-                      save_every=save_every, minutes=minutes, stop=stop, callbacks=callbacks, output=output, loss=loss)
+                      save_every=save_every, minutes=minutes, stop=stop, callbacks=callbacks, on_progress=on_progress, output=output,
+                      loss=loss)
 
 
 def run_stages(stages: Sequence[Stage], every: int | None = None, *, folder: Path | str | None = None, resume: bool = False,
                save_every: int | None = None, minutes: float | None = None, stop: EarlyStop | None = None,
-               callbacks: Sequence[Callback] = (), output: Literal["last", "uniform"] = "last", loss: str | None = None) -> Run:
+               callbacks: Sequence[Callback] = (), on_progress: OnProgress | None = None,
+               output: Literal["last", "uniform"] = "last", loss: str | None = None) -> Run:
     """Run stages one after the other as one run: rounds, costs and history go through, and so do budgets, interruptions and resuming.
 
     Options are those of `run`. Rounds between evaluations and between checkpoints are counted from the beginning of a stage; `stop` and
@@ -79,7 +84,7 @@ def run_stages(stages: Sequence[Stage], every: int | None = None, *, folder: Pat
             resumed = keeper.resume(result, output == "uniform")
         elif keeper is not None:
             keeper.begin()
-        loop = _Loop(stages, result, callbacks, keeper, loss, every, save_every, stop, output == "uniform")
+        loop = _Loop(stages, result, callbacks, on_progress, keeper, loss, every, save_every, stop, output == "uniform")
         ends = None if minutes is None else time.perf_counter() + 60 * minutes
         try:
             for number in range(result.stage, len(stages)):
@@ -104,9 +109,10 @@ def run_stages(stages: Sequence[Stage], every: int | None = None, *, folder: Pat
 class _Loop:
     """One round and one evaluation at a time, with their clocks."""
 
-    def __init__(self, stages: Sequence[Stage], result: Run, callbacks: Sequence[Callback], keeper: Keeper | None, loss: str | None,
-                 every: int | None, save_every: int | None, stop: EarlyStop | None, uniform: bool) -> None:
-        self.stages, self.result, self.callbacks, self.keeper = stages, result, callbacks, keeper
+    def __init__(self, stages: Sequence[Stage], result: Run, callbacks: Sequence[Callback], on_progress: OnProgress | None,
+                 keeper: Keeper | None, loss: str | None, every: int | None, save_every: int | None, stop: EarlyStop | None,
+                 uniform: bool) -> None:
+        self.stages, self.result, self.callbacks, self.on_progress, self.keeper = stages, result, callbacks, on_progress, keeper
         self.loss, self.every, self.save_every, self.stop, self.uniform = loss, every, save_every, stop, uniform
         self.good: tuple[int, dict[str, Tensor]] | None = None  # the stage and the vectors of the last good evaluation
         self.left: Any = None  # the last state of the stage before, until there was a good evaluation in this one
@@ -150,6 +156,7 @@ class _Loop:
         """The rounds of a stage; the reason to end the run before they are done."""
         result, stage, last = self.result, self.stage, self.result.stage == len(self.stages) - 1
         chosen = _Uniform(stage.algorithm, stage.fed, stage.rounds) if self.uniform and last else None
+        self.progress()
         while self.made < stage.rounds:
             if interrupted:
                 return "interrupted"
@@ -180,6 +187,12 @@ class _Loop:
         self.result.seconds += elapsed
         # the first round traces and warms up: the quickest so far says what rounds will cost
         self.of_round = elapsed if not self.of_round else min(self.of_round, elapsed)
+        LOG.debug("round %d: %.4f s, %d bytes", self.result.rounds, elapsed, sum(line.bytes * line.clients for line in self.result.traffic))
+        self.progress()
+
+    def progress(self) -> None:
+        if self.on_progress is not None:
+            self.on_progress(self.result.rounds, sum(stage.rounds for stage in self.stages))
 
     def interval(self) -> int:
         """Rounds between evaluations: given, or fixed after the second round of a stage from what the two cost."""
@@ -212,6 +225,8 @@ class _Loop:
         row: Metrics = {"round": result.rounds, "exchanges": account.exchanges, "bytes": account.bytes_up + account.bytes_down,
                         "samples": account.samples, "seconds": round(result.seconds, 4), **metrics}
         result.history.append(row)
+        LOG.info("after round %d: %.2f s of training, %d exchanges, %d bytes; evaluated in %.2f s", result.rounds, result.seconds,
+                 account.exchanges, row["bytes"], self.of_evaluation)
         for callback in ((self.keeper.write, *self.callbacks) if self.keeper else self.callbacks):
             callback(row)
 

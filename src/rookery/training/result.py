@@ -14,6 +14,7 @@ from ..federation.ledger import Line
 
 Metrics = dict[str, float]
 Callback = Callable[[Metrics], None]
+OnProgress = Callable[[int, int], None]
 Reason = Literal["rounds", "minutes", "early stop", "diverged", "interrupted"]
 COUNTS = ("round", "exchanges", "bytes", "samples", "seconds")  # of training so far: the axes of a row, not its metrics
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import random
 import signal
@@ -248,3 +249,28 @@ def test_minutes_are_those_of_a_call(tmp_path: Path) -> None:
     second = run(algorithm, fed, algorithm.init(fed, K.x0), 10**6, minutes=0.005, folder=tmp_path, resume=True)
     assert (first.reason, second.reason) == ("minutes", "minutes")
     assert second.rounds > first.rounds > 0
+
+
+def test_every_round_is_told_and_a_resumed_run_begins_where_it_was(tmp_path: Path) -> None:
+    def told(rounds: int, folder: Path | None, evaluated: bool = True, **options: Any) -> tuple[list[tuple[int, int]], Any]:
+        fed, algorithm, seen = federation(), FedAvg(0.1, 2, 2), list[tuple[int, int]]()
+        result = run(algorithm, fed, algorithm.init(fed, K.x0), rounds, distance if evaluated else None, every=4, folder=folder,
+                     on_progress=lambda made, number: seen.append((made, number)), **options)
+        return seen, result.state.x
+
+    assert told(5, None, evaluated=False)[0] == [(made, 5) for made in range(6)]
+    assert told(3, tmp_path)[0] == [(made, 3) for made in range(4)]
+    seen, x = told(5, tmp_path, resume=True)
+    assert seen == [(made, 5) for made in (3, 4, 5)]
+    assert torch.equal(x, told(5, None)[1])
+
+
+def test_rounds_and_evaluations_are_logged_and_nothing_is_printed_by_itself(caplog: pytest.LogCaptureFixture) -> None:
+    fed, algorithm = federation(), FedAvg(0.1, 2, 2)
+    with caplog.at_level("DEBUG", "rookery"):
+        run(algorithm, fed, algorithm.init(fed, K.x0), 2, distance, every=2)
+    levels = [(record.levelname, record.getMessage().split(":")[0]) for record in caplog.records]
+    assert levels == [("INFO", "after round 0"), ("DEBUG", "round 1"), ("DEBUG", "round 2"), ("INFO", "after round 2")]
+    account = fed.ledger["train"]
+    assert f"{account.exchanges} exchanges, {account.bytes_up + account.bytes_down} bytes" in caplog.records[-1].getMessage()
+    assert not logging.getLogger("rookery").handlers
