@@ -46,10 +46,13 @@ CURVE = tuple(round(p, 2) for p in np.arange(0.01, 1.0, 0.01).tolist())
 class DecisionSection:
     """[decision] how outputs become probabilities, and from which probability on the answer is yes. Both are chosen on validation rows.
 
-    calibrate:   "platt", "isotonic", "temperature" or "none"; by default Platt's for two classes, and a temperature for more
-    threshold:   of two classes: "f1" (the largest F1), "sensitivity" (the highest that finds a share of the positives), "cost" (the least
-                 cost) or "probability" (a fixed one)
-    sensitivity: that share; false_positive, false_negative: those costs; probability: that probability
+    calibrate:      how outputs become probabilities; where it is left out, by Platt's curve for two classes, and by a temperature for more
+    threshold:      of two classes: "f1" (the largest F1), "sensitivity" (the highest that finds a share of the positives), "cost" (the
+                    least cost) or "probability" (a fixed one)
+    sensitivity:    of "sensitivity": the share of the positives to find
+    false_positive: of "cost": what a negative row costs that is taken for positive
+    false_negative: of "cost": what a positive row costs that is missed
+    probability:    of "probability": the threshold itself
     """
 
     calibrate: Method | None = None

@@ -22,18 +22,32 @@ from ..errors import ConfigError
 class DataSection:
     """[data] what to train on: a data set by `name`, or your own file or folder under `table`, `npz` or `images`.
 
-    table:              a CSV or Parquet file, or a list of them, one for each site; `csv` is the same
-    schema:             what its columns are, as `rookery look` wrote it and you corrected it; without one that is found anew
-    label, site, group: columns of your own table. The site's values are the federation; all rows of a `group` (the patient) are on one
-                        side of every split, at all sites
-    keep, drop, text:   columns to keep as fields as well (a protected attribute), to leave out, and to take for categories though they are
-                        numbers (a code); `delimiter` is what stands between the values of a file, found out by default
-    category_rows:      how many rows of a category one site must have for its name to be told to the others
-    test, test_share:   a file of test rows, or the share of rows that become them; which ones depends on `split_seed` alone
-    test_at:            who has them: the "server", which scores them itself, or the "sites", which send sums of their scores
-    positive:           classes that become label 1, all others 0
-    keep_positives, positive_share, long_tail, minority with minority_keep: make training classes rare
-    validation:         the share of its rows that each site holds out
+    name:           a data set by its name, as `rookery list` prints them
+    table:          your own CSV or Parquet file, or a list of them, one for each site
+    csv:            the same as table, for one file
+    schema:         a file that says what the columns are, as `rookery look` wrote it and you corrected it; without one that is found anew
+    npz:            your own NPZ file: an array of inputs, one of labels, and others with an entry for each row
+    images:         your own folder of pictures, with a folder for each class below it
+    label:          the column to predict; in an NPZ file the array, "labels" where nothing is said
+    site:           the column that says whose a row is: its values are the federation
+    group:          the column of what stays together, such as the patient: its rows are on one side of every split, at all sites
+    keep:           columns to keep as fields as well, such as a protected attribute
+    drop:           columns to leave out
+    text:           columns to take for categories though they are numbers, such as a code
+    delimiter:      the character between the values of a CSV file; it is found out where nothing is said
+    category_rows:  how many rows of a category one site must have for its name to be told to the others
+    test:           a file of test rows
+    test_share:     the share of the rows that become test rows, where they are in no file of their own; else a quarter
+    test_at:        who has the test rows: the "server", which scores them itself, or the "sites", which send sums of their scores
+    split_seed:     which rows become test rows depends on this number alone
+    size:           the height and width that pictures are brought to
+    positive:       classes that become label 1, where all others become 0
+    keep_positives: the share of the positive training rows that is kept, to make them rare
+    positive_share: the share of positives among the training rows after so many of them are dropped, to make them rare
+    long_tail:      the share of its training rows that the last class keeps; the first keeps all, and from one to the next it falls alike
+    minority:       classes of which only the share minority_keep of the training rows is kept
+    minority_keep:  the share of the training rows of the minority classes that is kept
+    validation:     the share of its rows that each site holds out, to choose and to stop by
     """
 
     name: str | None = None

@@ -61,7 +61,7 @@ class Description:
         return sorted({path for name in names if modules.is_own(name) for path in modules.files(name)})
 
 
-_SECTIONS = {"data": DataSection, "sites": SitesSection, "federation": FederationSection, "warm_up": WarmUpSection,
+SECTIONS = {"data": DataSection, "sites": SitesSection, "federation": FederationSection, "warm_up": WarmUpSection,
              "personal": PersonalSection, "decision": DecisionSection, "run": RunSection}
 _CHOICES = ("algorithm", "objective", "model")
 
@@ -101,7 +101,7 @@ def _backslashes(path: Path | str) -> bool:
 
 def parse(tree: dict[str, Any], folder: Path | None = None) -> Description:
     """The description in a tree of tables; modules of one's own are looked for in `folder` first."""
-    known = [*_SECTIONS, *_CHOICES]
+    known = [*SECTIONS, *_CHOICES]
     for section, table in tree.items():
         if section not in known:
             raise ConfigError(f"there is no section [{section}]; {nearest(section, known)}The sections are {', '.join(known)}")
@@ -110,7 +110,7 @@ def parse(tree: dict[str, Any], folder: Path | None = None) -> Description:
     for needed in ("data", "algorithm"):
         if needed not in tree:
             raise ConfigError(f"a run needs a section [{needed}] with at least name = \"…\"")
-    plain_ones: dict[str, Any] = {name: build_section(cls, tree.get(name, {}), name) for name, cls in _SECTIONS.items()}
+    plain_ones: dict[str, Any] = {name: build_section(cls, tree.get(name, {}), name) for name, cls in SECTIONS.items()}
     return Description(algorithm=_algorithm(dict(tree["algorithm"]), folder), objective=_objective(dict(tree.get("objective", {})), folder),
                        model=model_section(dict(tree.get("model", {})), folder), metrics=_metrics(plain_ones["run"].metrics, folder),
                        **plain_ones)
@@ -120,7 +120,7 @@ def describe(config: Description) -> dict[str, dict[str, Any]]:
     """The description again as a tree of tables, without the entries that have their default."""
     tree: dict[str, dict[str, Any]] = {"algorithm": _describe_algorithm(config.algorithm), "model": config.model.describe(),
                                        "objective": config.objective.describe()}
-    for section in _SECTIONS:
+    for section in SECTIONS:
         own = getattr(config, section)
         tree[section] = {f.name: plain(getattr(own, f.name)) for f in fields(own) if getattr(own, f.name) != f.default}
     return {section: tree[section] for section in ("data", *tree) if tree[section]}

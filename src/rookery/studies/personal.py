@@ -24,9 +24,12 @@ class PersonalSection:
     The history has these scores as `adapted accuracy` and so on, and the page compares each site's adapted model with the common one and
     with one that the site trains alone from the first weights, by `alone_steps`.
 
-    steps, lr: how a site adapts; by default 3 steps of the objective's own size where the objective learns a start (maml), and none else
-    batch:     rows a step; all of them by default
-    alone_steps, alone_lr, alone_batch: how a site trains alone
+    steps:       the steps by which a site adapts; where it is left out, 3 where the objective learns a start (maml), and none else
+    lr:          the size of a step as a site adapts; where it is left out, the objective's own where it has one, and else 0.1
+    batch:       the rows of a step as a site adapts; all of a site's where it is left out
+    alone_steps: the steps by which a site trains alone
+    alone_lr:    the size of a step as a site trains alone
+    alone_batch: the rows of a step as a site trains alone
     """
 
     steps: int | None = None

@@ -25,8 +25,15 @@ class SitesSection:
     """[sites] how rows are spread over sites: by chance, by class (dirichlet, shards), in unequal sizes, or as a column says.
 
     Where the rows have a site of their own, as a table has whose site column is named, that is the federation; other rows are spread by
-    Dirichlet draws, unless `how` says otherwise. `pooled` leaves them together at one, for methods of one machine. Sites that have fewer
-    training rows than `least` are left out.
+    Dirichlet draws, unless `how` says otherwise.
+
+    how:      "iid": by chance; "dirichlet": each class by a draw with alpha; "shards": per_site classes each; "quantity": by chance, in
+              unequal sizes; "column": as a column says; "pooled": all at one, for methods of one machine
+    number:   how many sites there are, where no column says it
+    alpha:    of "dirichlet" and "quantity": the smaller, the more unlike the sites
+    per_site: of "shards": how many shards of one class each a site has
+    column:   of "column": the field of the rows that names their site
+    least:    the number of training rows below which a site is left out
     """
 
     how: Literal["iid", "dirichlet", "shards", "quantity", "column", "pooled"] | None = None
@@ -77,12 +84,19 @@ class SitesSection:
 
 @dataclass(frozen=True)
 class FederationSection:
-    """[federation] how the sites work together. Weights by `positives` make every positive row count the same.
+    """[federation] how the sites work together.
 
-    Cohorts of `clients_per_round` sites are drawn with equal probability, or with one in proportion to the weights. `device` is where
-    rows, model and gradients are: "cpu", "cuda", "cuda:1", "mps". `precision` is that of forward and backward passes; the state is of
-    float32 in any case. With `only_sums` the server sees sums and means of sites only, as under a secure sum: methods that collect the
-    sites' values by themselves are refused, and the page has no scores of single sites.
+    engine:            where the sites' work is done: one after the other ("loop"), as one graph ("vectorised"), behind real frames in one
+                       process ("wire"), or whichever of the first two is faster ("auto")
+    weights:           how much a site counts: all alike ("equal"), by its rows ("samples"), or by its positive rows ("positives")
+    clients_per_round: how many sites take part in a round, drawn anew each time; all of them where it is left out
+    cohorts:           how the sites of a round are drawn: with equal probability ("uniform"), or in proportion to the weights ("weighted")
+    min_batch:         the smallest batch that a site may draw; where it has fewer rows of a split, they are not scored
+    only_sums:         the server sees sums and means of sites only, as under a secure sum: methods that collect the sites' values by
+                       themselves are refused, and the page has no scores of single sites
+    seed:              what all draws of the run depend on: the sites' rows, the weights that the net starts with, batches and cohorts
+    device:            where rows, model and gradients are: "cpu", "cuda", "cuda:1", "mps"
+    precision:         the precision of forward and backward passes; the state is of float32 in any case
     """
 
     engine: Literal["auto", "loop", "vectorised", "wire"] = "auto"
@@ -116,9 +130,14 @@ class FederationSection:
 
 @dataclass(frozen=True)
 class WarmUpSection:
-    """[warm_up] the first `rounds` of the run are FedAvg on class-weighted cross-entropy, from which the objective then starts.
+    """[warm_up] the first rounds of the run are FedAvg on class-weighted cross-entropy, from which the objective then starts.
 
     They count: rounds, exchanges, bytes and samples begin with them.
+
+    rounds:      how many of the run's rounds are the warm-up's
+    lr:          the size of a step in the warm-up
+    local_steps: the steps of a site in a round of the warm-up
+    batch:       the rows of a step in the warm-up; all of a site's where it is left out
     """
 
     rounds: int = 0
@@ -137,9 +156,15 @@ class WarmUpSection:
 
 @dataclass(frozen=True)
 class RunSection:
-    """[run] how long, how often to look, which iterate is the result, and further `metrics`: functions of one's own by module:name.
+    """[run] how long, how often to look, which iterate is the result, and what else is measured.
 
-    `max_fpr` adds, for two classes, the partial AUC: the mean true positive rate over false positive rates up to it.
+    rounds:     the number of rounds, those of the warm-up with them
+    every:      the rounds between two evaluations; where it is left out, so many that evaluation takes about a tenth of the time
+    minutes:    the time after which the run ends; --resume goes on
+    save_every: the rounds between two checkpoints; where it is left out, they are saved at evaluations
+    output:     which iterate is the result: the "last", or one drawn uniformly from all, which theorems speak of ("uniform")
+    metrics:    further metrics: functions of one's own, each as module:name
+    max_fpr:    of two classes: adds the partial AUC, the mean true positive rate over false positive rates up to this one
     """
 
     rounds: int = 50
