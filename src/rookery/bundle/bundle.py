@@ -44,6 +44,7 @@ class Bundle:
     shape:      of one row of the net's inputs
     threshold:  of two classes, the probability of the second one above which it is decided for
     found:      what came out on test rows; about: where the model is from
+    by_group:   a column, and the threshold for each of its values; a value that is not there has `threshold`
     """
 
     net: nn.Module
@@ -56,6 +57,7 @@ class Bundle:
     encoder: Encoder | None = None
     found: Mapping[str, Any] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
+    by_group: Mapping[str, Any] | None = None
 
     @cached_property
     def _net(self) -> nn.Module:
@@ -100,13 +102,27 @@ class Bundle:
 
     def predict(self, rows: Any, say: Say | None = None) -> NDArray[np.str_]:
         """The decision for every row, the name of a class."""
-        return self.decided(self.predict_proba(rows, say))
+        return self.decided(self.predict_proba(rows, say), rows)
 
-    def decided(self, probabilities: NDArray[np.float64]) -> NDArray[np.str_]:
-        """The classes that probabilities decide for."""
-        place = probabilities.argmax(1) if self.threshold is None else (probabilities[:, 1] > self.threshold).astype(int)
+    def decided(self, probabilities: NDArray[np.float64], rows: Any = None) -> NDArray[np.str_]:
+        """The classes that probabilities decide for; where thresholds go by group, the rows say of which group each is."""
+        limit = self.threshold if self.by_group is None else self._limits(rows)
+        place = probabilities.argmax(1) if limit is None else (probabilities[:, 1] > limit).astype(int)
         names: NDArray[np.str_] = np.asarray(self.classes)[place]
         return names
+
+    def _limits(self, rows: Any) -> NDArray[np.float64]:
+        """Every row's threshold, by its group."""
+        assert self.by_group is not None
+        column, limits = self.by_group["column"], self.by_group["thresholds"]
+        if rows is None or isinstance(rows, np.ndarray | Tensor):
+            raise DataError(f"this model decides by a threshold for each value of {column!r}: give rows as a table that has this column, "
+                            "or take predict_proba and decide yourself")
+        sheet = rows if isinstance(rows, Sheet) else from_frame(rows)
+        if column not in sheet.names:
+            raise DataError(f"{sheet.file} must have the column {column!r}, for whose values the model has thresholds of their own; it has "
+                            f"{sheet.names}")
+        return np.asarray([limits.get(value, self.threshold) for value in sheet.texts(column).tolist()], dtype=np.float64)
 
     def save(self, folder: str | Path) -> Path:
         """Write the bundle's files into a folder, and return it."""
@@ -116,15 +132,20 @@ class Bundle:
         write_whole(folder / WEIGHTS, save(weights))
         told = {"version": VERSION, "model": dict(self.model), "shape": list(self.shape), "classes": list(self.classes),
                 "calibrator": self.calibrator.to_json(), "threshold": self.threshold, "found": dict(self.found), "about": dict(self.about)}
+        if self.by_group is not None:
+            told["by group"] = dict(self.by_group)
         write_whole(folder / ABOUT, json.dumps(told, indent=1, ensure_ascii=False))
         if self.schema is not None and self.encoder is not None:
             write_whole(folder / SCHEMA, self.schema.to_toml(head="What the columns are, as the model was trained on them."))
             write_whole(folder / ENCODER, json.dumps(self.encoder.to_json(self.schema), indent=1, ensure_ascii=False))
-        write_whole(folder / CARD, card(self.about, self.found, self.classes, self.threshold, self.calibrator, self.schema))
+        write_whole(folder / CARD, card(self.about, self.found, self.classes, self.threshold, self.calibrator, self.schema, self.by_group))
         return folder
 
     def export(self, to: str, path: str | Path) -> Path:
         """The model as a file "onnx", or as a folder for "torch" alone."""
+        if self.by_group is not None:
+            raise BundleError(f"an exported model decides by one threshold, and this one has one for each value of "
+                              f"{self.by_group['column']!r}: use it with rookery predict, or keep a method that does without")
         encoder = None if self.encoder is None or self.schema is None else self.encoder.to_json(self.schema)
         calibrator = {key: value for key, value in self.calibrator.to_json().items() if key != "note"}
         if to == "onnx":
@@ -167,7 +188,8 @@ def load(folder: str | Path) -> Bundle:
     except (OSError, SafetensorError, RuntimeError) as error:
         raise BundleError(f"{folder / WEIGHTS} must hold the numbers of the net that {ABOUT} names, but {str(error).splitlines()[0]}; "
                           "take the bundle again from its run") from None
-    return Bundle(net, model, shape, classes, calibrator, threshold, schema, encoder, told.get("found", {}), told.get("about", {}))
+    return Bundle(net, model, shape, classes, calibrator, threshold, schema, encoder, told.get("found", {}), told.get("about", {}),
+                  told.get("by group"))
 
 
 def _json(path: Path) -> Any:

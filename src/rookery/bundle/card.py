@@ -13,14 +13,14 @@ from ..metrics.calibration import Calibrator
 
 
 def card(about: Mapping[str, Any], found: Mapping[str, Any], classes: Sequence[str], threshold: float | None, calibrator: Calibrator,
-         schema: Schema | None) -> str:
+         schema: Schema | None, by_group: Mapping[str, Any] | None = None) -> str:
     """The card as a text."""
     lines = [f"# {about.get('title', 'A trained model')}", ""]
     lines += [f"Predicts {_quoted(schema.label) if schema else 'the class'} ({', '.join(classes)})"
               + (f" of rows of `{about['data']}`" if about.get("data") else "")
               + f", trained over {about.get('sites', '?')} sites with Rookery.", ""]
     lines += ["## How to use it", "", "    rookery predict BUNDLE new.csv -o out.csv", "",
-              "or in Python, `rookery.load(BUNDLE).predict_proba(frame)`. " + _decides(classes, threshold, calibrator), ""]
+              "or in Python, `rookery.load(BUNDLE).predict_proba(frame)`. " + _decides(classes, threshold, calibrator, by_group), ""]
     if schema is not None:
         lines += ["It needs these columns:", "", "| column | kind |", "|---|---|"]
         lines += [f"| {_cell(name)} | {schema.columns[name].kind} |" for name in schema.inputs] + [""]
@@ -35,11 +35,15 @@ def card(about: Mapping[str, Any], found: Mapping[str, Any], classes: Sequence[s
     return "\n".join([*lines, ""])
 
 
-def _decides(classes: Sequence[str], threshold: float | None, calibrator: Calibrator) -> str:
+def _decides(classes: Sequence[str], threshold: float | None, calibrator: Calibrator, by_group: Mapping[str, Any] | None) -> str:
     how = {"none": "Probabilities are the net's own", "platt": "Probabilities are calibrated by Platt's method",
            "isotonic": "Probabilities are calibrated by isotonic regression",
            "temperature": "Probabilities are calibrated by a temperature"}
     said = f"{how[calibrator.method]}."
+    if by_group is not None:
+        each = ", ".join(f"{limit:.4g} where it is {value!r}" for value, limit in by_group["thresholds"].items())
+        return (f"{said} The answer is {classes[1]!r} above a probability that depends on {by_group['column']!r}: {each}; elsewhere above "
+                f"{threshold:.4g}. Ask whether that column may be used for decisions where you are.")
     return said if threshold is None else f"{said} The answer is {classes[1]!r} above a probability of {threshold:.4g}."
 
 

@@ -45,7 +45,7 @@ def predict_file(bundle: Bundle, rows: str, out: Path, keep: Sequence[str] = (),
         if out.exists():
             say(f"{out} was there already, and is replaced")
     probabilities = bundle.predict_proba(source, say)
-    decisions = bundle.decided(probabilities)
+    decisions = bundle.decided(probabilities, source)
     two = len(bundle.classes) == 2
     columns: dict[str, Any] = {**repeated, **({"probability": probabilities[:, 1]} if two else
                                {f"probability of {name}": probabilities[:, i] for i, name in enumerate(bundle.classes)})}

@@ -20,7 +20,7 @@ from .draws import Brief, Draw, Request, Rows, Sampler, Selection, everything
 from .positives import positive_counts
 from .store import Batch, Data
 
-__all__ = ["Draw", "Normal", "Replacement", "Request", "Sampler", "Selection", "Shuffled", "Stored", "Stratified"]
+__all__ = ["Balanced", "Draw", "Normal", "Replacement", "Request", "Sampler", "Selection", "Shuffled", "Stored", "Stratified"]
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,24 @@ class Stratified(Brief, Rows):
             precise = any(field.dtype == torch.float64 for field in batch.fields.values())
             batch.fields["importance"] = selection["importance"].to(data.device, torch.float64 if precise else torch.float32)
         return batch
+
+
+@dataclass(frozen=True)
+class Balanced(Rows):
+    """Draws as many rows of each value of a field as of every other that the client has, to within one: of classes, or of groups.
+
+    Which values have the one row more goes round from step to step. A client that has one value only draws from it. Means over a batch
+    are those of a balanced client, and not of the client's own rows.
+    """
+
+    field: str = "labels"
+
+    def rows(self, draw: Draw, size: int) -> NDArray[np.int64]:
+        groups = draw.data.groups(self.field)
+        number, first = draw.column(groups.number), draw.column(groups.first)
+        group = first + (np.arange(size) + draw.steps[None, :, None] * size) % number
+        rows: NDArray[np.int64] = groups.order[groups.start[group] + draw.below(size, groups.size[group])] - draw.column(draw.data.offsets)
+        return rows
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,10 @@ class Calibrator(Program):
             return torch.from_numpy(np.interp(margins.double().cpu().numpy(), self.knots, self.values)).to(margins.device)
         return torch.sigmoid(self.slope * margins.double() + self.intercept)
 
+    def probability_at(self, margin: float) -> float:
+        """The probability of the positive class that belongs to a margin."""
+        return float(self.positive(torch.tensor([margin], dtype=torch.float64))[0])
+
     def margin_at(self, probability: float) -> float:
         """The margin above which the positive class is more probable than that; ±inf where it always is, or never.
 

@@ -10,6 +10,7 @@ from .fastdro import fast_dro
 from .given import MODEL, Column, Entry, Given, Start, constant, with_zeros
 from .groups import balanced_cross_entropy, group_dro
 from .invariant import invariant_logistic
+from .lastlayer import last_layer
 from .maml import adapt, maml, tasks
 from .minimax import robust_regression
 from .partialauc import partial_auc
@@ -24,6 +25,6 @@ __all__ = [
     "MODEL", "VALIDATION", "ClampWarning", "Column", "Entry", "Given", "Objective", "RowCounts", "Start", "adapt", "ap_surrogate", "auc",
     "balanced_cross_entropy", "binary_scores", "chi2_dro", "constant", "constrained_dro", "cross_entropy", "cross_entropy_losses", "cvar",
     "data_reweighting", "declared", "dro_report", "fair", "fairness_gap", "fast_dro", "group_dro", "group_rates", "group_weights",
-    "hyper_parameters", "hyper_representation", "invariant_logistic", "kl_dro", "loss_tuning", "maml", "mean_variance", "objective",
-    "objectives", "partial_auc", "ratio_loss", "robust_regression", "tasks", "with_weight_decay", "with_zeros",
+    "hyper_parameters", "hyper_representation", "invariant_logistic", "kl_dro", "last_layer", "loss_tuning", "maml", "mean_variance",
+    "objective", "objectives", "partial_auc", "ratio_loss", "robust_regression", "tasks", "with_weight_decay", "with_zeros",
 ]

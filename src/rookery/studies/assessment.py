@@ -92,8 +92,11 @@ class Assessment:
     found: dict[str, Any]
 
 
-def assess(fed: Federation[Any], x: Tensor, test: Table, section: DecisionSection) -> Assessment:
-    """Choose a calibrator and a threshold on validation rows, and say what they come to on test rows, of all, by site and by subgroup."""
+def assess(fed: Federation[Any], x: Tensor, test: Table, section: DecisionSection, margin: float | None = None) -> Assessment:
+    """Choose a calibrator and a threshold on validation rows, and say what they come to on test rows, of all, by site and by subgroup.
+
+    margin: above which the answer is yes, where that has been chosen already
+    """
     classes = len(test.classes)
     method: Method = section.calibrate or ("platt" if classes == 2 else "temperature")
     if classes != 2 and method in ("platt", "isotonic"):
@@ -105,7 +108,8 @@ def assess(fed: Federation[Any], x: Tensor, test: Table, section: DecisionSectio
     found: dict[str, Any] = {"classes": list(test.classes)}
     threshold = None
     if classes == 2:
-        threshold, margin = _threshold(fed, x, calibrator, section, warnings)
+        threshold, margin = (_threshold(fed, x, calibrator, section, warnings) if margin is None
+                             else (calibrator.probability_at(margin), margin))
         found |= _two_classes(tested, x, split, calibrator, margin, warnings)
         found["subgroups"] = {field: _subgroups(tested, x, split, field, values, calibrator, margin) for field, values in names.items()}
         for field, groups in found["subgroups"].items():
@@ -137,7 +141,7 @@ def _threshold(fed: Federation[Any], x: Tensor, calibrator: Calibrator, section:
     except DataError as error:
         warnings.append(f"the threshold is a probability of 0.5, as none could be chosen: {error}")
         margin = calibrator.margin_at(0.5)
-    probability = float(calibrator.positive(torch.tensor([margin], dtype=torch.float64))[0])
+    probability = calibrator.probability_at(margin)
     return probability, calibrator.margin_at(probability) if 0 < probability < 1 else margin
 
 

@@ -62,7 +62,7 @@ def prepare(config: Description, split: int = 0) -> Prepared:
 
     split: which rows are held out; with another number these are others, at the same sites
     """
-    section, seed = config.federation, config.federation.seed
+    seed = config.federation.seed
     train, classes, test = config.data.read(seed)
     sites = config.sites.found(train, config.data.site)
     site = sites.spread(train, classes, seed)
@@ -94,7 +94,7 @@ def assemble(config: Description, rows: Prepared, folder: Path | None = None) ->
     given = config.objective.given(Model(net.to(section.device)), data, classes, config.algorithm.solves)
     problem = config.objective.problem(given, getattr(config.algorithm, "batch", None))
     fed = _federation(config, problem, data, section.weigh(data), seed, folder)
-    fed.ledger.absorb(rows.setup)
+    fed.ledger.load(rows.setup.to_json())  # what it took to prepare them belongs to every run
     # another seed than that of the run, which would draw the same rows and cohorts once more
     warm_up = None if config.warm_up.rounds == 0 else _federation(config, balanced_cross_entropy(given.model), data, "samples",
                                                                   seed + 2**32, folder)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
-from ..data import Episodes, PerTask, Positives, Replacement, Shuffled, Stored, Stratified
+from ..data import Balanced, Episodes, PerTask, Positives, Replacement, Shuffled, Stored, Stratified
 from ..data.sampling import Sampler
 from ..data.store import Data
 from ..errors import ConfigError, RookeryError
@@ -26,7 +26,7 @@ from . import modules
 from .values import plain
 
 SAMPLERS: dict[str, type[Sampler]] = {
-    cls.__name__: cls for cls in (Episodes, PerTask, Positives, Replacement, Shuffled, Stored, Stratified)}
+    cls.__name__: cls for cls in (Balanced, Episodes, PerTask, Positives, Replacement, Shuffled, Stored, Stratified)}
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class SamplingSection:
 class ObjectiveSection:
     """[objective] what is minimised: an objective by name with its entries, as `rookery show NAME` prints them.
 
+    name:     an objective by its name, as `rookery list` prints them, or one's own as module:name
     sampling: how clients draw, a sampler of rookery.data by name, or one of one's own by module:name; with its numbers in a table:
               {name = "Stratified", label = "labels", positives = 8}
     reduce:   "bilevel" embeds a minimax, a shared composition or a plain minimisation in the bilevel form, for FedNest;
@@ -108,7 +109,8 @@ class ObjectiveSection:
 class ModelSection:
     """[model] the net; its inputs and outputs follow from the data.
 
-    `name` may be a class or a function of one's own, module:name; see `OwnModelSection`.
+    name:   a net by its name, or a class or a function of one's own by module:name, whose parameters are further entries
+    hidden: of "mlp": the widths of its hidden layers
     """
 
     name: Literal["linear", "mlp", "small_cnn", "lenet", "conv4", "resnet20", "densenet121"] = "mlp"

@@ -42,21 +42,31 @@ class Entry:
 
 def compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mapping[str, Sequence[Any]] | None = None,
             by: str = "validation loss", tuning_seeds: int = 1, jobs: int | None = None,
-            on_progress: OnProgress | None = None) -> list[Entry]:
-    """Run every description on seeds 0 … seeds − 1, into `folder`/label/seed-k; done runs are not done again.
+            on_progress: OnProgress | None = None, first: int = 0) -> list[Entry]:
+    """Run every description on so many seeds from `first` on, into `folder`/label/seed-k; done runs are not done again.
 
     grid: entries (`section.key`) with the values to try, the same for every description; each takes the values that are best by
     the mean of the metric `by` of its sites' validation rows on further seeds. A run that diverges is the worst.
     """
+    check(descriptions, seeds, grid, by, tuning_seeds, first)
+    with held(folder):
+        return _compare(descriptions, range(first, first + seeds), folder, grid or {}, by, tuning_seeds, jobs, on_progress)
+
+
+def check(descriptions: dict[str, Tree], seeds: int, grid: Mapping[str, Sequence[Any]] | None, by: str, tuning_seeds: int,
+          first: int = 0) -> None:
+    """Refuse a comparison that cannot be made, before hours of work."""
     if seeds < 1:
         raise ConfigError(f"seeds must be at least 1; got {seeds}")
+    if not 0 <= first <= TUNING - seeds:
+        raise ConfigError(f"the first seed lies between 0 and {TUNING - seeds}: a grid is tried on seeds from {TUNING} on; got {first}")
     if not by.startswith("validation "):
         raise ConfigError(f'by is a metric of the validation rows, such as "validation AP"; got {by!r}')
     if tuning_seeds < 1:
         raise ConfigError(f"a choice from a grid needs at least one tuning seed; got {tuning_seeds}")
-    for label, tree in descriptions.items():  # mistakes come out before hours of work
+    for label, tree in descriptions.items():
         for values in trials(**(grid or {})):
-            _with(tree, values, label)
+            with_values(tree, values, label)
         job, wanted = build(parse(tree)), by.removeprefix("validation ")
         if wanted not in job.metrics:
             raise ConfigError(f"{label} has no metric {by!r}; {nearest(wanted, job.metrics)}"
@@ -64,12 +74,10 @@ def compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mappi
         if grid and larger_is_better(by, job.description.metrics) is None:
             raise ConfigError(f"whether a larger {wanted!r} is better has to be said before it can choose from a grid: write "
                               f"{wanted}.larger_is_better = True, or False, under the function")
-    with held(folder):
-        return _compare(descriptions, seeds, folder, grid or {}, by, tuning_seeds, jobs, on_progress)
 
 
-def _compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mapping[str, Sequence[Any]], by: str, tuning_seeds: int,
-             jobs: int | None, on_progress: OnProgress | None) -> list[Entry]:
+def _compare(descriptions: dict[str, Tree], seeds: Sequence[int], folder: Path, grid: Mapping[str, Sequence[Any]], by: str,
+             tuning_seeds: int, jobs: int | None, on_progress: OnProgress | None) -> list[Entry]:
     tried = _tune(descriptions, grid, by, range(TUNING, TUNING + tuning_seeds), folder, jobs, on_progress)
     own = {label: parse(tree).metrics for label, tree in descriptions.items()}
     larger = next((way for metrics in own.values() if (way := larger_is_better(by, metrics)) is not None), True)
@@ -80,8 +88,8 @@ def _compare(descriptions: dict[str, Tree], seeds: int, folder: Path, grid: Mapp
         scores = [{"values": dict(values), "score": _mean(results, by)}
                   for (name, values), results in groups(tried, "label", "values").items() if name == label]
         told_of = {"metric": by, "chosen": chosen, "tried": scores}
-        for seed in range(seeds):
-            todo.append({"label": label, "tree": _with(tree, {**chosen, "federation.seed": seed}, label), "seed": seed,
+        for seed in seeds:
+            todo.append({"label": label, "tree": with_values(tree, {**chosen, "federation.seed": seed}, label), "seed": seed,
                          "data": digests[label], "folder": str(folder / label / f"seed-{seed}"),
                          **({"tuning": told_of} if tried else {})})
     done = study(_train, todo, folder / "runs.jsonl", jobs, on_progress, _there)
@@ -93,7 +101,7 @@ def _tune(descriptions: dict[str, Tree], grid: Mapping[str, Sequence[Any]], by: 
     if not grid:
         return []
     combinations, digests = [[list(item) for item in values.items()] for values in trials(**grid)], _digests(descriptions)
-    todo = [{"label": label, "values": values, "seed": seed, "tree": _with(tree, {**dict(values), "federation.seed": seed}, label),
+    todo = [{"label": label, "values": values, "seed": seed, "tree": with_values(tree, {**dict(values), "federation.seed": seed}, label),
              "data": digests[label]}
             for label, tree in descriptions.items() for values in combinations for seed in seeds]
     done = study(_try, todo, folder / "tuning.jsonl", jobs, on_progress)
@@ -105,7 +113,7 @@ def _tune(descriptions: dict[str, Tree], grid: Mapping[str, Sequence[Any]], by: 
     return [({name: trial[name] for name in ("label", "values", "seed")}, result) for trial, result in done]
 
 
-def _with(tree: Tree, values: dict[str, Any], label: str) -> Tree:
+def with_values(tree: Tree, values: dict[str, Any], label: str) -> Tree:
     """A description with other values of some entries, written out in full."""
     changed = {section: dict(table) for section, table in tree.items()}
     for key, value in values.items():
@@ -118,13 +126,15 @@ def _with(tree: Tree, values: dict[str, Any], label: str) -> Tree:
 
 
 def _digests(descriptions: dict[str, Tree]) -> dict[str, str]:
-    return {label: _digest(parse(tree)) for label, tree in descriptions.items()}
+    return {label: own_digest(parse(tree)) for label, tree in descriptions.items()}
 
 
-def _digest(config: Description) -> str:
+def own_digest(config: Description) -> str:
     """What one's own files hold, data and modules: another file of the same name is another trial. Empty where there are none."""
     found, data = blake2b(digest_size=16), config.data
-    own = [locate(name) for name in (data.csv, data.npz, data.test, data.images) if name] + config.own_files
+    tables = (data.path,) if isinstance(data.path, str) else data.path
+    named = [name for name in (*tables, data.schema, data.npz, data.test, data.images) if name]
+    own = [locate(name) for name in named] + config.own_files
     for path in own:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             found.update(f"{file} {file.stat().st_size}".encode() if path.is_dir() else file.read_bytes())

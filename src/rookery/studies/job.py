@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import inspect
-import io
 import json
-import platform
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from .._version import __version__
-from ..bundle import Bundle
 from ..data import Data
 from ..data.readers import Table
 from ..errors import ConfigError, Diverged, WriteError
 from ..federation.federation import Federation
 from ..federation.oracles import Client
 from ..federation.program import Program
-from ..metrics.federated import margin_of
 from ..objectives.given import Given
 from ..problems.base import Problem
 from ..problems.kinds import Bilevel, Compositional, Conditional, Minimax, Minimization
@@ -35,17 +27,14 @@ from ..training.files import append, held, write_whole
 from ..training.loop import run_stages
 from ..training.result import COUNTS, Callback, Metrics, OnProgress, Run
 from ..training.stage import Stage
-from .assessment import Assessment, assess
-from .description import Description, describe
+from .description import Description
 from .evaluation import Evaluation, settle
-from .folder import claim, digest, what_is_kept
+from .folder import claim, what_is_kept
 from .forecast import Forecast, forecast
+from .leaving import leave
 from .modules import call
 from .personal import Personal
 from .scores import PLAIN, RANKING, row_scores
-from .trials import invocation, machine
-
-BUNDLE = "bundle"  # in the run's folder
 
 
 @dataclass(frozen=True)
@@ -214,7 +203,7 @@ class Job:
             claim(folder, self.description, resume)
             try:
                 result = self._train(folder, resume, minutes, callbacks, on_progress)
-                self._tell(folder, label, result, about or {}, bundle)
+                leave(self, folder, label, result, self._vector(result), about or {}, bundle)
             except WriteError as error:
                 raise WriteError(f"{error}; {what_is_kept(folder)}") from None
         return result
@@ -247,40 +236,6 @@ class Job:
         if folder is not None:
             write_whole(folder / "history.jsonl", json.dumps(row) + "\n")
         return result
-
-    def _tell(self, folder: Path, label: str, result: Run, about: dict[str, Any], bundle: bool) -> None:
-        """Predictions of the test rows, and what there is to know about the run."""
-        vector = self._vector(result)
-        settle(self.fed, self.model, vector, self.description.algorithm)
-        if "test" not in self.fed.data.splits:
-            logits, saved = self.predict(vector, self.test.fields["inputs"]).double(), io.BytesIO()
-            scores = margin_of(logits) if logits.shape[1] == 2 else logits
-            np.savez(saved, labels=self.test.fields["labels"].numpy(), scores=scores.numpy())
-            write_whole(folder / "predictions.npz", saved.getvalue())
-        versions = {"rookery": __version__, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
-        told = {"label": label, "title": f"{self.description.objective.name} by {self.algorithm_name}",
-                "seed": self.description.federation.seed, "command": invocation(), "config": describe(self.description),
-                "versions": versions, "machine": machine(), "engine": self.fed.engine.name, "reason": result.reason,
-                "failure": result.failure, "iterate": "last" if result.output is None else "uniform",
-                "rounds": result.rounds, "seconds": result.seconds, "ledger": self.fed.ledger.to_json(),
-                "sites": self.sites(vector), "traffic": [asdict(line) for line in result.traffic], "notes": list(self.notes), **about}
-        if bundle and result.reason != "diverged" and self.description.objective.declared.net is None:
-            assessment = assess(self.fed, vector, self.test, self.description.decision)
-            self._bundle(vector, assessment, told).save(folder / BUNDLE)
-            told |= {"assessment": assessment.found | {"threshold": assessment.threshold, "calibrator": assessment.calibrator.to_json()},
-                     "ledger": self.fed.ledger.to_json()}
-        write_whole(folder / "about.json", json.dumps(told, indent=1))
-
-    def _bundle(self, vector: Tensor, assessment: Assessment, told: dict[str, Any]) -> Bundle:
-        """The model with all that using it takes."""
-        config, rows = self.description, self.test.rows
-        about = {"title": told["title"], "data": config.data.source, "data digest": digest(self.fed.data),
-                 "rows": int(self.fed.data.sizes.sum()), "sites": len(self.fed.data.names), "algorithm": self.algorithm_name,
-                 "objective": config.objective.name, "rounds": told["rounds"], "seed": told["seed"], "command": told["command"],
-                 **told["versions"], "date": datetime.now(UTC).date().isoformat(), "description": told["config"]}
-        schema, shape = None if rows is None else rows.schema, tuple(self.test.fields["inputs"].shape[1:])
-        return Bundle(self.model.module(vector).cpu(), config.model.describe(), shape, self.test.classes, assessment.calibrator,
-                      assessment.threshold, schema, self.test.encoder, assessment.found, about)
 
     @property
     def algorithm_name(self) -> str:

@@ -1,0 +1,93 @@
+"""`fit`: the goal's method beside its opponents on the same budget, the best of them kept, and what it is worth said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from ..errors import ConfigError
+from ..studies.compare import own_digest
+from ..studies.description import describe, parse
+from ..training.files import held, write_whole
+from .bench import CELLS, Folder, prepared
+from .finishing import finish
+from .goals import Setting, find_goal, methods
+from .measures import make_measure
+from .options import Fitted, Options, Ready
+from .pilot import Pilot, plan
+from .search import LRS, Clock, Search
+from .training import Tree
+
+ROUNDS = 100  # of a trial, where no time is given
+PLAN = "plan.json"
+Tell = Callable[[str, float, float], None]
+"""What is under way, and the seconds of work done and expected in all."""
+
+
+def ready(base: Tree, goal: str, folder: Path, options: Options) -> Ready:
+    """Read the rows, and see which methods can be tried on them."""
+    found = find_goal(goal)
+    base = {section: dict(table) for section, table in base.items()}
+    if found.name == "personal":
+        base["data"] = {**base["data"], "test_at": "sites"}
+    config = parse({"algorithm": {"name": "FedAvg", "lr": 0.1}, **base})
+    base = {section: table for section, table in describe(config).items() if section != "algorithm"}
+    if config.federation.only_sums and found.name in ("worst_site", "personal"):
+        raise ConfigError(f"the goal {found.name} needs scores of single sites, and federation.only_sums keeps them from the server")
+    rows = prepared(json.dumps(base), 0, options.sensitive)
+    measure = make_measure(found, rows.data, len(rows.test.classes), rows.test.names, options.sensitive, kind=options.kind, gap=options.gap,
+                           max_fpr=options.max_fpr)
+    if found.name == "fair" and options.sensitive is None:
+        raise ConfigError("the goal fair is about groups: name their column as sensitive, such as sex")
+    layers = 2 if config.model.describe().get("name", "mlp") != "linear" else 1
+    setting = Setting(options.rounds or ROUNDS, options.local_steps, options.batch, len(rows.test.classes), len(rows.data.names), layers,
+                      options.sensitive, CELLS if options.sensitive else "labels", options.kind, options.max_fpr)
+    bench = Folder(folder, measure, base, own_digest(config), options.jobs)
+    return Ready(found, base, options, rows, measure, bench, setting, methods(found, setting))
+
+
+def expected(start: Ready) -> Pilot:
+    """How long the fit will take, and with how many rounds, from a few rounds of every method."""
+    return plan(start.bench, start.base, start.methods, start.setting, start.seed, None if start.options.rounds else start.options.minutes,
+                len(LRS), start.options.jobs)
+
+
+def fit(base: Tree, goal: str, folder: Path | str, options: Options | None = None, tell: Tell | None = None) -> Fitted:
+    """Train the goal's method beside its opponents, keep what is best on the sites' validation rows, and say what it is worth.
+
+    base:   sections [data], [sites], [model], [federation] and [decision] of a description
+    goal:   one of `GOALS`
+    folder: where the bundle, the runs and what a report is made of go; a fit that was cut off there goes on
+    """
+    folder, options, clock = Path(folder), options or Options(), Clock((options or Options()).minutes)
+    with held(folder):
+        start = ready(base, goal, folder, options)
+        pilot = _plan(start, folder)
+        start = replace(start, setting=replace(start.setting, rounds=pilot.rounds),
+                        methods=methods(start.goal, replace(start.setting, rounds=pilot.rounds)))
+        start.bench.jobs = pilot.jobs
+        done = 0.0
+
+        def made(what: str, seconds: float) -> None:
+            nonlocal done
+            done += seconds
+            if tell is not None:
+                tell(what, done, max(pilot.seconds, done))
+
+        search = Search(start.bench, start.base, start.methods, start.setting, start.seed, clock=clock, tell=made)
+        return finish(start, search.run(), folder, clock, made)
+
+
+def _plan(start: Ready, folder: Path) -> Pilot:
+    """The number of rounds: that of a fit that was cut off here, or a new one."""
+    told = {"base": start.base, "goal": start.goal.name, "options": vars(start.options) | {"jobs": None}, "data": start.bench.digest}
+    if (folder / PLAN).exists():
+        there = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+        if {key: there[key] for key in told} != json.loads(json.dumps(told)):
+            raise ConfigError(f"{folder} holds a fit of other rows, another goal or other options; take another folder with --out")
+        return Pilot(**there["pilot"])
+    pilot = expected(start)
+    write_whole(folder / PLAN, json.dumps({**told, "pilot": vars(pilot)}, indent=1))
+    return pilot

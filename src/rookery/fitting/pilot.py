@@ -1,0 +1,72 @@
+"""How long a fit will take, from a few rounds of every method, and how many rounds the wanted minutes allow."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..errors import RookeryError
+from .bench import Bench
+from .goals import Method, Setting
+from .search import SPLITS
+from .training import LOOKS, Tree, train, tree_of
+
+FEW = 8  # rounds of a pilot
+GROWN = 0.7  # values that a grid grows by on average
+LEAST, MOST = 20, 400  # rounds that minutes are turned into
+SHORT = 20.0  # seconds of work below which one process does it all
+START = 4.0  # seconds that it takes to start processes
+SPENT = 0.8  # of the minutes, for trials
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """How many rounds, in how many processes, and how many seconds that will take."""
+
+    rounds: int
+    seconds: float
+    jobs: int
+
+
+def plan(bench: Bench, base: Tree, methods: Sequence[Method], setting: Setting, seed: int, minutes: float | None, grid: int,
+         jobs: int | None) -> Pilot:
+    """Time a few rounds of every method, and choose."""
+    began, rates, fixed = time.perf_counter(), 0.0, 0.0
+    for method in methods:
+        if method.trains:
+            rate, once = _timed(bench, base, method, setting, seed)
+            rates, fixed = rates + rate, fixed + once
+    spent = time.perf_counter() - began
+    trials, processes = grid + GROWN + SPLITS - 1, jobs or os.cpu_count() or 1
+
+    def work(rounds: int) -> float:
+        return trials * (rates * rounds + fixed)
+
+    rounds = setting.rounds
+    if minutes is not None:
+        ours = max(1.0, SPENT * 60 * minutes - spent)
+        rounds = int((ours * processes / trials - fixed) / max(rates, 1e-9))
+        rounds = min(max(rounds, LEAST), MOST)
+    if jobs is None and work(rounds) < SHORT:
+        processes = 1
+    seconds = work(rounds) / processes + (START * 3 if processes > 1 else 0)
+    return Pilot(rounds, round(seconds, 1), processes)
+
+
+def _timed(bench: Bench, base: Tree, method: Method, setting: Setting, seed: int) -> tuple[float, float]:
+    """Seconds that a round takes, and those that a trial takes beside its rounds."""
+    tree, rows = tree_of(base, method, replace(setting, rounds=FEW), 0.03, seed), bench.rows(0)
+    try:
+        train({**tree, "run": {"rounds": 1}, "warm_up": {}}, rows, bench.measure, looks=1)  # what is done once in a process
+        began = time.perf_counter()
+        found = train(tree, rows, bench.measure, looks=2)
+    except RookeryError:  # the trial will say why
+        return 0.0, 0.0
+    whole = time.perf_counter() - began
+    looks = found.history
+    if len(looks) < 3:
+        return 0.0, whole
+    rate = (looks[-1]["seconds"] - looks[1]["seconds"]) / max(looks[-1]["round"] - looks[1]["round"], 1)
+    return rate, max(0.0, whole - rate * FEW) * (LOOKS + 1) / len(looks)

@@ -1,0 +1,122 @@
+"""Thresholds of two classes for a goal about groups of rows, from histograms that clients add up: one for all, or one for each group.
+
+Hardt, Price, Srebro, "Equality of opportunity in supervised learning", NeurIPS 2016, for one threshold a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..federation.federation import Federation
+from ..federation.oracles import Client
+from ..federation.placed import Placed
+from ..federation.program import Program
+from ..problems.base import Problem
+from .federated import margin_of, outputs_of
+from .histogram import default_edges, histograms_by_client
+
+LEVELS = 101  # rates that groups are brought to, from 0 to 1
+
+
+class Rates(NamedTuple):
+    """Of each group, along the last axis: its negatives and positives, and the shares of them that are decided to be positive."""
+
+    negatives: NDArray[np.float64]
+    positives: NDArray[np.float64]
+    fpr: NDArray[np.float64]
+    tpr: NDArray[np.float64]
+
+
+Score = Callable[[Rates], NDArray[np.float64]]
+"""What a goal makes of rates: a number for each leading index, larger where it is better."""
+
+
+@dataclass(frozen=True)
+class HalfHistograms(Program):
+    """Histograms of a client's rows of a split by half, group, class and bin; halves are every second row of a group and class."""
+
+    split: str
+    field: str | None
+    groups: int
+
+    def total(self, c: Client, x: Tensor, edges: Tensor) -> Tensor:
+        """(2 · groups · 2 · bins) counts."""
+        b = c.rows(self.split)
+        if not len(b.labels):
+            return torch.zeros(4 * self.groups * (len(edges) + 1), dtype=torch.float64, device=b.labels.device)
+        group = torch.zeros_like(b.labels) if self.field is None else b.fields[self.field]
+        margin = margin_of(outputs_of(c.problem, x, b.inputs, 2)).to(group.device).nan_to_num()
+        cell, half = 2 * group + (b.labels > 0), torch.zeros_like(group)
+        for number in range(2 * self.groups):
+            rows = (cell == number).nonzero()[:, 0]
+            half[rows] = torch.arange(len(rows), device=rows.device) % 2
+        return histograms_by_client(margin, b.labels, half * self.groups + group, 2 * self.groups, edges).flatten()
+
+
+def group_histograms(fed: Federation[Problem], x: Tensor | Placed, split: str, field: str | None, groups: int) -> NDArray[np.float64]:
+    """All clients' rows of a split by half, group, class and bin of `default_edges`, (2, groups, 2, bins): one exchange of sums.
+
+    field: the column of the groups, numbered from 0; None for one group of all rows
+    """
+    program = HalfHistograms(split, field, groups)
+    with fed.phase("evaluation"):
+        total = fed.sum(fed.map(program.total, x if isinstance(x, Placed) else fed.broadcast(x), fed.broadcast(default_edges())))
+    return np.asarray(total.cpu().numpy(), dtype=np.float64).reshape(2, groups, 2, -1)
+
+
+def rates_at(histogram: NDArray[np.float64], place: NDArray[np.int64]) -> Rates:
+    """Rates of a histogram (groups, 2, bins) at thresholds: `place` (…, groups) numbers the edges above which a row is positive.
+
+    >>> rates_at(np.array([[[3.0, 1.0], [1.0, 4.0]]]), np.array([0])).tpr
+    array([0.8])
+    """
+    counts = histogram.sum(-1)
+    above = (counts[..., None] - histogram.cumsum(-1))[..., :-1]  # of bins beyond each edge
+    index = np.arange(histogram.shape[0])
+    with np.errstate(invalid="ignore"):
+        fpr, tpr = (above[index, k, place] / counts[:, k] for k in (0, 1))
+    whole = np.broadcast_to(counts, (*place.shape, 2))
+    return Rates(whole[..., 0], whole[..., 1], fpr, tpr)
+
+
+def best_thresholds(histogram: NDArray[np.float64], score: Score, by_group: bool = False) -> tuple[NDArray[np.float64], float]:
+    """The margins above which rows are decided to be positive, one for each group, that have the best score, and that score.
+
+    Without `by_group` they are all the same. With it, the groups are brought to the same share of true positives, of false positives, and
+    of positive decisions, at every level from 0 to 1, and each group to its own best balance of the two; the best of these is taken.
+    """
+    edges, groups = default_edges(histogram.shape[-1]).numpy(), histogram.shape[0]
+    places = np.repeat(np.arange(len(edges))[:, None], groups, 1)
+    if by_group:
+        every = rates_at(histogram, places)
+        share = (every.fpr * every.negatives + every.tpr * every.positives) / (every.negatives + every.positives)
+        levels = np.linspace(0, 1, LEVELS)
+        matched = [_nearest(rate, levels) for rate in (every.tpr, every.fpr, share)]
+        own = np.nan_to_num(np.minimum(every.tpr, 1 - every.fpr), nan=-1.0).argmax(0)
+        places = np.concatenate([places, *matched, own[None]])
+    values = np.nan_to_num(score(rates_at(histogram, places)), nan=-np.inf)
+    # of equals the middle one, which is the farthest from being worse
+    best = np.flatnonzero(values == values.max())
+    place = places[best[len(best) // 2]]
+    return edges[place], float(values.max())
+
+
+def _nearest(rate: NDArray[np.float64], levels: NDArray[np.float64]) -> NDArray[np.int64]:
+    """For each level and group the edge at which the group's rate is nearest to it; a group without rows has any."""
+    return np.abs(np.nan_to_num(rate, nan=0.0)[None] - levels[:, None, None]).argmin(1)
+
+
+def crossed(halves: NDArray[np.float64], score: Score, by_group: bool = False) -> float:
+    """What thresholds are worth that are chosen on one half of the rows and scored on the other, in both ways."""
+    edges, found = default_edges(halves.shape[-1]).numpy(), []
+    for chosen, scored in ((halves[0], halves[1]), (halves[1], halves[0])):
+        at, _ = best_thresholds(chosen, score, by_group)
+        found.append(float(score(rates_at(scored, np.searchsorted(edges, at)))))
+    return float(np.mean(found))
