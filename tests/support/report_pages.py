@@ -11,6 +11,9 @@ import numpy as np
 
 from rookery.report import load, write
 
+# a text that would like to be an element, a script or a style, and half a character
+EVIL = '"><script>window.hacked=1</script><img src=x onerror="window.hacked=1">&amp;</style>\ud800'
+
 
 def row(round: int, **metrics: float | None) -> dict[str, Any]:
     return {"round": round, "exchanges": 2 * round, "bytes": 1000 * round, "samples": 64 * round, "seconds": round / 8, **metrics}
@@ -66,6 +69,10 @@ class Page(HTMLParser):
         place = [text for text, _ in head].index(name)
         return [line[place] for line in body]
 
+    def line(self, table: int, name: str) -> list[tuple[str, str]]:
+        """The cells of the line of a name, behind which a table may say what it means."""
+        return next(rest for (first, _), *rest in self.tables[table] if f"{first} ".startswith(f"{name} "))
+
     def headings(self) -> list[str]:
         return [text for tag, text in self.texts if tag == "h2"]
 
@@ -81,7 +88,7 @@ def scored(seed: int, n: int = 400, logits: bool = False) -> tuple[Any, Any]:
     return labels, np.stack([np.zeros(n), scores], axis=1) if logits else scores
 
 
-def paged(tmp_path: Path, *folders: Path, **words: str) -> Page:
+def paged(tmp_path: Path, *folders: Path, **words: Any) -> Page:
     return Page(write([load(folder) for folder in folders], tmp_path / "out" / "report.html", **words))
 
 

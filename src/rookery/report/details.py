@@ -13,6 +13,11 @@ from .traffic import drawing, size
 
 FIELDS = ("exchanges", "floats_up", "floats_down", "bytes_up", "bytes_down", "samples")
 
+COUNTED = ("<p>An exchange is one time that sites send values up, to be averaged, added or collected, after reading what came down. "
+           "Floats are the numbers in these values, up from all sites and down to them. Samples are rows drawn or looked at, oracle calls "
+           "how often the objective's values or derivatives were computed. Set-up is what sites agree on before training, evaluation "
+           "the scores of their rows, and calibration. Rows are not among the values, but values can reveal something of rows.</p>")
+
 
 def _accounts(method: Method) -> Iterator[tuple[str, list[tuple[dict[str, Any], int]]]]:
     """A method's phases in which anything happened, then a round of training: the accounts of its runs, and what divides them."""
@@ -38,11 +43,13 @@ def network(found: Sequence[Method]) -> str:
             rows.append([name(method), Cell(escape(phase), "text"), *cells, Cell(escape(told) or "–", "text")])
     drawings = "".join(drawing(method.label, traffic) for method in found if (traffic := method.first("traffic")))
     head = ["method", "phase", "exchanges", "floats up", "floats down", "up", "down", "samples", "oracle calls"]
-    content = table(head, rows, "Summed over clients, mean over seeds; numbers in headers are not counted.") if rows else ""
+    seeds = ", mean over seeds" * any(len(method.records) > 1 for method in found)
+    content = COUNTED + table(head, rows, f"Summed over sites{seeds}; the headers of messages are not counted.") if rows else ""
     if drawings:
-        content += ("<h3>One round, drawn</h3><p>Time runs down. The name is that of the client's function that reads what comes down or "
-                    f'makes what goes up; sizes are per client, and thicker arrows carry more.</p><div class="rounds">{drawings}</div>')
-    return f"<h2>What crossed the network</h2>{content}" if content else ""
+        content += ("<h3>One round, drawn</h3><p>Clients are the sites of a round. Time runs down. The name is that of a client's function "
+                    "that reads what comes down or makes what goes up; sizes are per client, and thicker arrows carry more.</p>"
+                    f'<div class="rounds">{drawings}</div>')
+    return f"<h2>What would have crossed the network</h2>{content}" if content else ""
 
 
 def _values(values: dict[str, Any]) -> str:
@@ -52,12 +59,13 @@ def _values(values: dict[str, Any]) -> str:
 
 def tuning(found: Sequence[Method]) -> str:
     rows: Rows = []
-    lists, budgets = "", set()
+    lists, budgets, held = "", set(), True
     for method in found:
         tunings = [record.about["tuning"] for record in method.records if record.about.get("tuning")]
         for one in {json.dumps(one, sort_keys=True): one for one in tunings}.values():  # seeds mostly share one tuning
             tried, metric = one["tried"], one["metric"]
             budgets.add(len(tried))
+            held &= metric.startswith("validation ")
             score = next((t["score"] for t in tried if t["values"] == one["chosen"] and t["score"] is not None), None)
             rows.append([name(method), str(len(tried)), Cell(escape(metric), "text"), Cell(_values(one["chosen"]), "text"),
                          "–" if score is None else number(score)])
@@ -70,7 +78,9 @@ def tuning(found: Sequence[Method]) -> str:
     note = f"Every method had the same budget: {several(min(budgets), 'setting')}." if len(budgets) == 1 else \
         f"The budgets differ: from {min(budgets)} to {max(budgets)} settings."
     head = ["method", "settings tried", "chosen by", "chosen", "its score"]
-    return "<h2>How it was tuned</h2>" + table(head, rows, note if len(rows) > 1 else "One method was tuned.") + lists
+    how = "Every setting was trained and scored, and the best one kept for the runs of this page."
+    how += " Test rows had no say." * held
+    return f"<h2>How it was tuned</h2><p>{how}</p>" + table(head, rows, note if len(rows) > 1 else "One method was tuned.") + lists
 
 
 def repeat(found: Sequence[Method]) -> str:
@@ -85,8 +95,8 @@ def repeat(found: Sequence[Method]) -> str:
             differ = _differences(configs)
             note = f"Configuration of {method.label}" + f", of the first run; others differ in {', '.join(differ)}" * bool(differ)
             content += f"<details><summary>{escape(note)}</summary><pre>{escape(_toml(configs[0]))}</pre></details>"
-    told = {" · ".join([*(f"{key} {value}" for key, value in record.about.get("versions", {}).items()), record.about.get("machine") or ""])
-            for method in found for record in method.records}
+    told = {" · ".join([*(text for key, value in record.about.get("versions", {}).items() if (text := f"{key} {value}") not in machine),
+                        machine]) for method in found for record in method.records for machine in [record.about.get("machine") or ""]}
     content += "".join(f"<p>{escape(line.removesuffix(' · '))}</p>" for line in sorted(told) if line)
     return f"<h2>How to repeat it</h2>{content}" if content else ""
 

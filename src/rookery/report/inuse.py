@@ -12,8 +12,10 @@ import numpy as np
 from .blocks import Cell, Rows, amount, name, panes, several, switch, table
 from .chart import Line, chart
 from .numbers import Curve, Method
+from .place import tests_at
 from .record import Record
 from .style import IN_USE
+from .terms import INTERVALS
 from .whom import interval, known, share, sites, subgroups
 
 SHOWN = 8  # sentences of a list; the others are folded away
@@ -51,13 +53,13 @@ def _told(title: str, kind: str, said: Sequence[tuple[Method, Sequence[str]]]) -
 
 
 def _of_run(method: Method, record: Record, runs: int) -> str:
-    found = record.about["assessment"]
+    found, server = record.about["assessment"], tests_at(method) == "server"
     which = "" if record.seed is None else f", seed {record.seed}"
     seeds = f" This is the first of {runs} assessed runs of {method.label}{which}; the others are not shown here." if runs > 1 else ""
     if "confusion" not in found:
         words = (f"The model tells {len(found['classes'])} classes apart, so there is no one probability above which the answer is yes. "
                  f"{_calibration(found)}{seeds}")
-        return f"<p>{escape(words)}</p>" + sites(method.place, found)
+        return f"<p>{escape(words)}</p>" + sites(method.place, found, server)
     of, positive = found.get("rows", 0), found.get("positives", 0)
     part = f" ({positive / of:.1%})" if of else ""
     chosen = _chosen(found, record.about.get("config", {}))
@@ -66,7 +68,7 @@ def _of_run(method: Method, record: Record, runs: int) -> str:
     content += f'<div class="pair measures fit">{_measures(found, record)}{_matrix(found)}</div><div class="pair">'
     content += f"<div><h3>Do the probabilities come true?</h3>{_reliability(method, found)}</div>"
     content += f"<div><h3>Is it worth acting on?</h3>{_benefit(method, found)}</div></div>"
-    return content + subgroups(found) + sites(method.place, found)
+    return content + subgroups(found) + sites(method.place, found, server)
 
 
 def _yes(found: Mapping[str, Any], which: int = 1) -> str:
@@ -89,12 +91,13 @@ def _chosen(found: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     at = found.get("threshold")
     if not known(at):
         return "There is no probability above which the answer is yes."
-    return f"The answer is {_yes(found)} above a probability of <b>{at:.3g}</b>, {escape(how)}."
+    return f"The answer is {_yes(found)} above a probability of <b>{at:.3g}</b>, the threshold, {escape(how)}."
 
 
 def _calibration(found: Mapping[str, Any]) -> str:
     method = found.get("calibrator", {}).get("method", "none")
-    how = " as they are" if method == "none" else f", calibrated by {CALIBRATORS.get(method, method)} to validation rows"
+    how = " as they are" if method == "none" else (f", calibrated (moved so that of rows said to be 0.3 likely, three in ten come true) by "
+                                                   f"{CALIBRATORS.get(method, method)} to validation rows")
     return f"Probabilities are the model's outputs{how}."
 
 
@@ -110,7 +113,7 @@ def _measures(found: Mapping[str, Any], record: Record) -> str:
     rows: Rows = [[f"{title}<small>{words}{f': {amount(of[0])} of {amount(of[1])}' if of else ''}</small>", *interval(found.get(key))]
                   for title, key, words, of in kept]
     rows.append(["F1<small>the harmonic mean of sensitivity and positive predictive value</small>", share(found.get("F1")), "–"])
-    note = "Intervals are DeLong's of the AUC and Wilson's of shares; F1 is no share."
+    note = f"Intervals are DeLong's for the AUC and Wilson's for shares; F1 is no share and has none here. {INTERVALS}"
     note += " The summary's accuracy is another one: there the likelier class is the answer." * ("test accuracy" in record.history[-1])
     return f"<div>{table(['on test rows', 'value', '95 % interval'], rows, note)}</div>"
 
@@ -172,22 +175,26 @@ def _benefit(method: Method, found: Mapping[str, Any]) -> str:
     last = max(float(p[abs(model) > high / 200].max(initial=0.0)), at or 0.0)
     right = min(1.0, max(0.1, ceil(10 * last - 1e-9) / 10))
     lines = [Line(label, place, Curve(p, y, None, 1)) for label, place, y in (
-        ("treat all", GREY, everyone), ("treat none", DOTTED, none), ("by the model", method.place, model))]
+        ("act on all", GREY, everyone), ("act on none", DOTTED, none), ("act by the model", method.place, model))]
     mark = " The upright line is the threshold." if at is not None else ""
     where = _highest(p, model, np.maximum(everyone, none))
-    caption = ("Net benefit is the share of rows acted on rightly, less the share acted on needlessly, weighed by the odds of the "
-               f"probability above which one acts; the model is worth acting on where its line is the highest: {where}.{mark}")
-    return chart(lines, "threshold probability", "net benefit", caption, within=((0, right), (low, high)), upright=at)
+    caption = ("The decision curve. Who acts above a probability of 0.2 accepts four needless actions for one that was needed, as 0.8 / "
+               "0.2 = 4. Net benefit is the share of rows acted on rightly, less the share acted on needlessly divided by that number. The "
+               f"model is worth acting on where its line is the highest: {where}.{mark} The lines are of these test rows and have no "
+               "intervals: where they are close, or rows are few, which one is higher may be chance.")
+    return chart(lines, "probability above which one acts", "net benefit", caption, within=((0, right), (low, high)), upright=at)
 
 
 def _highest(p: Any, model: Any, other: Any) -> str:
     """Where the model's line is above the other one, in words.
 
-    >>> _highest(np.array([0.1, 0.2, 0.3]), np.array([0.3, 0.2, 0.1]), np.array([0.2, 0.1, 0.1]))
-    'from 0.1 to 0.2'
+    >>> _highest(np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.3, 0.2, 0.1, 0.1]), np.array([0.2, 0.1, 0.1, 0.0]))
+    'from 0.1 to 0.2, and in 1 shorter range'
     """
     above = np.flatnonzero(model > other + 1e-9)
     if not len(above):
         return "nowhere"
-    gaps = "" if len(above) == above[-1] - above[0] + 1 else ", with gaps"
-    return f"from {p[above[0]]:g} to {p[above[-1]]:g}{gaps}"
+    ranges = np.split(above, np.flatnonzero(np.diff(above) > 1) + 1)
+    longest = max(ranges, key=len)
+    others = f", and in {several(len(ranges) - 1, 'shorter range')}" if len(ranges) > 1 else ""
+    return f"from {p[longest[0]]:g} to {p[longest[-1]]:g}{others}"

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
+from ..studies.statistics import paired_ttest
 from .record import Record, ReportError
 
 Array = NDArray[np.float64]
@@ -80,6 +81,15 @@ def stat(values: Iterable[float | None]) -> Stat | None:
     if not finite:
         return None
     return Stat(float(np.mean(finite)), float(np.std(finite, ddof=1)) if len(finite) > 1 else math.nan, len(finite))
+
+
+def paired_p(method: Method, first: Method, metric: str) -> float | None:
+    """The p of the paired t-test of two methods on the seeds that both have; None where there are too few, or nothing varies."""
+    found = [{record.seed: value for record in one.records
+              if record.seed is not None and abs(value := record.history[-1].get(metric, math.nan)) < HUGE} for one in (method, first)]
+    seeds = [seed for seed in found[0] if seed in found[1]]
+    p = paired_ttest(*([one[seed] for seed in seeds] for one in found)).p if len(seeds) > 1 else math.nan
+    return None if math.isnan(p) else p
 
 
 def metrics(rows: Iterable[Iterable[str]], but: Sequence[str] = ()) -> list[str]:

@@ -8,35 +8,46 @@ from pathlib import Path
 from typing import Any
 
 from ..training.files import write_whole
-from .blocks import Cell, Rows, amount, cost, marked, metric, name, number, panes, several, switch, table
+from .blocks import Cell, Rows, amount, marked, metric, number, panes, several, switch, table
 from .chart import Line, chart
 from .details import network, repeat, tuning
 from .inuse import in_use
 from .numbers import Method, Stat, curve, direction, methods, metrics, ranking, stat
 from .personal import personal
-from .record import COUNTS, Record, ReportError
+from .place import place
+from .record import Record, ReportError
 from .style import STYLE
+from .summary import names as metric_names
+from .summary import summary
+from .terms import defined
+from .verdict import verdict
 
 AXES = {"round": "rounds", "bytes": "MB", "samples": "samples", "seconds": "seconds"}
-SITE = ("site", "rows", "positives", "validation rows", "test rows")  # what is known of a site before any training
-BESIDE = (" bound", " exact")  # of a metric from a histogram: how far the exact one may be away, and that one itself
+# what is known of a site before any training
+SITE = {"rows": "training rows", "positives": "of them positive", "validation rows": "validation rows", "test rows": "test rows"}
 ENDS = (" low", " high")  # of an interval
 OWN = ("adapted ", "alone ")  # a site's scores by its own models, which have a section of their own
 # what the page may load: its own styles. A text that slipped through the escapes could still not run or fetch anything
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
-def write(records: Sequence[Record], path: Path | str, title: str = "Report of runs", intro: str = "") -> Path:
-    """Write the page about these runs; those of the same label are seeds of one method."""
+def write(records: Sequence[Record], path: Path | str, title: str = "Report of runs", intro: str = "", *,
+          fit: dict[str, Any] | None = None) -> Path:
+    """Write the page about these runs; those of the same label are seeds of one method.
+
+    fit: what `rookery fit` found and kept, as its file `fit.json` has it, which is then shown first
+    """
     if not records:
         raise ReportError("a report needs one run or more; none came: name the folders of runs")
     found = methods(records)
-    parts = (_summary, _curves, _rankings, in_use, _sites, personal, network, tuning, repeat)
+    parts = (summary, _curves, _rankings, in_use, _sites, personal, network, tuning, repeat)
     body = "".join(f"<section>{content}</section>" for part in parts if (content := part(found)))
+    first = "" if fit is None else f"<section>{verdict(fit)}</section>"
+    where = f"<p>{escape(said)}</p>" if (said := place(found)) else ""
     page = (f'<!doctype html><html lang="en-GB"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">'
             f'<meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">'
-            f'<title>{escape(title)}</title><style>{STYLE}</style></head><body><main><h1>{escape(title)}</h1>'
-            f'<p class="intro">{escape(intro or _intro(found))}</p>{body}</main></body></html>\n')
+            f'<title>{escape(title)}</title><style>{STYLE}</style></head><body><main><h1>{escape(title)}</h1>{first}'
+            f'<p class="intro">{escape(intro or _intro(found))}</p>{where}{body}</main></body></html>\n')
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, page.encode("utf-8", "replace"))  # a text from JSON may hold half a character
@@ -49,21 +60,9 @@ def _seeds(found: Sequence[Method]) -> str:
 
 
 def _intro(found: Sequence[Method]) -> str:
-    sites = len({site["site"] for method in found for record in method.records for site in record.about.get("sites", ())})
-    who = f"{several(len(found), 'method')}, {_seeds(found)} each" if len(found) > 1 else f"{found[0].label}, {_seeds(found)}"
-    where = f", trained at {several(sites, 'site')} whose rows stay where they are" if sites else ""
-    over = "means over the seeds; ± and the bands are one standard deviation (divisor n\u00a0−\u00a01)"
-    return f"{who}{where}. Values are {over if any(len(method.records) > 1 for method in found) else 'those of single runs'}."
-
-
-def _ended(method: Method, reason: str) -> list[Record]:
-    return [record for record in method.records if record.reason == reason]
-
-
-def _names(found: Sequence[Method]) -> list[str]:
-    """The metrics of the histories; how exact one of them is stands with it, and is none itself."""
-    every = metrics((row for method in found for record in method.records for row in record.history), COUNTS)
-    return [title for title in every if not title.endswith(BESIDE)]
+    if len(found) > 1:
+        return f"{several(len(found), 'method')} side by side, {_seeds(found)} each."
+    return f"{found[0].label}, {_seeds(found)}."
 
 
 def _main(names: Sequence[str]) -> int:
@@ -72,64 +71,42 @@ def _main(names: Sequence[str]) -> int:
     return max([k for k in large if names[k].startswith("test ")] or large or [0])
 
 
-def _doubt(found: Sequence[Method]) -> str:
-    """What to say of metrics from histograms: how far the exact ones may be away."""
-    ends = [record.history[-1] for method in found for record in method.records]
-    bounds = [value for row in ends for title, value in row.items() if title.endswith(BESIDE[0])]
-    if not bounds:
-        return ""
-    away = [abs(row[title] - row[f"{title}{BESIDE[1]}"]) for row in ends for title in row if f"{title}{BESIDE[1]}" in row]
-    seen = f"; here, in a simulation, they are {number(max(away))} away at most" if away else ""
-    return (f" AUC and AP of the sites' rows come from summed histograms of scores, whose own bounds leave {number(max(bounds))} to the "
-            f"exact ones at most{seen}.")
-
-
-def _summary(found: Sequence[Method]) -> str:
-    names = _names(found)
-    if any(title.startswith("test ") for title in names):  # those of the sites' rows are below, as curves and by site
-        names = [title for title in names if not title.startswith("validation ")]
-    columns = {title: [method.last(title) for method in found] for title in names}
-    # a method with a diverged seed shows values of before it went wrong: they cannot be the best
-    safe = [not _ended(method, "diverged") for method in found]
-    best = {title: marked([s.mean if s and ok else None for s, ok in zip(stats, safe, strict=True)], direction(title))
-            for title, stats in columns.items()}
-    rows: Rows = []
-    flags = ""
-    for i, method in enumerate(found):
-        seeds = len(method.records)
-        words = [several(seeds, "seed")]
-        for reason in ("diverged", "interrupted"):
-            if ended := _ended(method, reason):
-                words.append(f"{len(ended)} {reason}")
-            for record in ended:
-                failure = f": {record.about['failure']}" if record.about.get("failure") else ""
-                who = method.label if record.seed is None else f"{method.label}, seed {record.seed},"
-                flags += f"<li>{escape(f'{who} {reason} after')} {several(record.rounds, 'round')}{escape(failure)}</li>"
-        values = (Cell(metric(columns[title][i], seeds), "best" * best[title][i]) for title in names)
-        costs = (cost(stat(record.history[-1][axis] / (1e6 if axis == "bytes" else 1) for record in method.records)) for axis in COUNTS)
-        rows.append([name(method, method.first("title") or "", ", ".join(words)), *values, *costs])
-    mark = "The best of a column is marked where a direction is known. " * (len(found) > 1)
-    return ("<h2>Summary</h2>" + (f'<ul class="flags">{flags}</ul>' if flags else "")
-            + table(["method", *names, "rounds", "exchanges", "MB", "samples", "seconds"], rows,
-                    f"Last evaluation of each run. {mark}Costs are of training.{_doubt(found)}"))
-
-
 def _curves(found: Sequence[Method]) -> str:
-    names = _names(found)
-    by_metric = []
-    for title in names:
-        by_axis = []
-        for axis, words in AXES.items():
-            lines = [Line(method.label, method.place, c._replace(x=c.x / 1e6) if axis == "bytes" else c)
-                     for method in found if (c := curve(method.records, title, axis)) is not None]
-            spread = f", mean of {_seeds(found)} and one standard deviation" if any(line.curve.n > 1 for line in lines) else ""
-            without = ", ".join(method.label for method in found if method.place not in {line.place for line in lines})
-            caption = f"{title} against {words}{spread}.{f' Nothing to draw for {without}.' if without else ''}"
-            by_axis.append(chart(lines, words, title, caption) if lines else f"<p>{escape(caption)}</p>")
-        by_metric.append(panes("axis", by_axis))
-    note = '<p class="note">A line covers the range that all seeds of its method reached; between evaluations it is interpolated.</p>'
-    return ("<h2>Curves</h2>" + switch("metric", "Metric", names, _main(names)) + switch("axis", "Against", list(AXES.values()))
-            + panes("metric", by_metric) + note * any(len(method.records) > 1 for method in found)) if names else ""
+    names = metric_names(found)
+    if not names:
+        return ""
+    kinds = metrics([[_rows(title) for title in names]])
+    bases = metrics([[title.removeprefix(f"{_rows(title)} ") for title in names]])
+    by_kind = []
+    for kind in kinds:
+        titles = {title.removeprefix(f"{kind} "): title for title in names if _rows(title) == kind}
+        by_kind.append(panes("metric", [_along(found, titles[base]) if base in titles else
+                                        f"<p>{escape(f'There is no {base} of these rows.')}</p>" for base in bases]))
+    first = names[_main(names)]
+    held = "Validation rows are held out at the sites; settings, calibration and threshold are chosen on them. "
+    content = f"<p>How training went. {held * ('validation' in kinds)}Lines join evaluations."
+    content += " Each covers the range that all seeds of its method reached." * any(len(method.records) > 1 for method in found)
+    return ("<h2>Curves</h2>" + content + "</p>" + switch("rows", "Rows", kinds, kinds.index(_rows(first)))
+            + switch("metric", "Metric", bases, bases.index(first.removeprefix(f"{_rows(first)} ")))
+            + switch("axis", "Against", list(AXES.values())) + panes("rows", by_kind))
+
+
+def _rows(title: str) -> str:
+    """The rows that a metric is of."""
+    return next((split for split in ("test", "validation") if title.startswith(f"{split} ")), "other")
+
+
+def _along(found: Sequence[Method], title: str) -> str:
+    """A metric against each of the axes."""
+    by_axis = []
+    for axis, words in AXES.items():
+        lines = [Line(method.label, method.place, c._replace(x=c.x / 1e6) if axis == "bytes" else c)
+                 for method in found if (c := curve(method.records, title, axis)) is not None]
+        spread = f", mean of {_seeds(found)} and one standard deviation" if any(line.curve.n > 1 for line in lines) else ""
+        without = ", ".join(method.label for method in found if method.place not in {line.place for line in lines})
+        caption = f"{title} against {words}{spread}.{f' Nothing to draw for {without}.' if without else ''}{defined(title)}"
+        by_axis.append(chart(lines, words, title, caption) if lines else f"<p>{escape(caption)}</p>")
+    return panes("axis", by_axis)
 
 
 def _rankings(found: Sequence[Method]) -> str:
@@ -143,11 +120,16 @@ def _rankings(found: Sequence[Method]) -> str:
     share = sum(r.positives for _, r in known) / len(known)
     roc = [Line(m.label, m.place, r.roc, note(r.auc, m)) for m, r in known]
     pr = [Line(m.label, m.place, r.pr, note(r.ap, m)) for m, r in known]
-    return ("<h2>How the test rows are ranked</h2><p>At the end of the runs; lines are averaged over seeds at each point of the "
-            f'horizontal axis. The broken line is chance; {share:.1%} of the test rows are positive.</p><div class="pair"><div><h3>ROC</h3>'
-            + chart(roc, "false positive rate", "true positive rate", "ROC curves, with the area under each.", unit=True, chance=(0, 1))
+    mean = " lines are averaged over seeds at each point of the horizontal axis." * any(len(m.records) > 1 for m, _ in known)
+    return ("<h2>How the test rows are ranked</h2><p>Rows are flagged from the highest score down, and the lines show what every place to "
+            f"stop would give, at the end of the runs.{mean and f' The{mean}'} The broken line is chance; {share:.1%} of the test rows are "
+            'positive.</p><div class="pair"><div><h3>ROC</h3>'
+            + chart(roc, "false positive rate", "true positive rate", "ROC curves, with the area under each, the AUC. True positive rate "
+                    "(sensitivity, recall): the share of positive rows that is flagged. False positive rate: that of negative ones.",
+                    unit=True, chance=(0, 1))
             + "</div><div><h3>Precision and recall</h3>"
-            + chart(pr, "recall", "precision", "PR curves, with the average precision of each.", unit=True, chance=(share, share))
+            + chart(pr, "recall", "precision", "PR curves, with the average precision of each, AP. Precision: the share of flagged rows "
+                    "that is positive. Recall: the share of positive rows that is flagged.", unit=True, chance=(share, share))
             + "</div></div>")
 
 
@@ -156,22 +138,36 @@ def _sites(found: Sequence[Method]) -> str:
     reports = {method.label: [row for record in method.records for row in record.about.get("sites", ())] for method in known}
     rows = [row for report in reports.values() for row in report]
     sites = metrics([[row["site"] for row in rows]])
-    names = [title for title in metrics(rows, SITE) if not title.endswith(ENDS) and not title.startswith(OWN)]
-    facts = {site: [f"{span} {fact}" for fact in SITE[1:] if (span := _range([row.get(fact) for row in rows if row["site"] == site]))]
+    names = [title for title in metrics(rows, ("site", *SITE)) if not title.endswith(ENDS) and not title.startswith(OWN)]
+    if not names:
+        return ""
+    own = {site: [row for row in rows if row["site"] == site] for site in sites}
+    facts = {site: [f"{span} {words}" for fact, words in SITE.items() if (span := _range([row.get(fact) for row in own[site]]))]
              for site in sites}
+    seeds = any(len(method.records) > 1 for method in known)
+    ways = {title: 0 if title == "AP" else direction(title) for title in names}  # an AP depends on the site's share of positives
+    first = max((k for k, title in enumerate(names) if ways[title] > 0 and "worst" not in title), default=0)
     tables = []
     for title in names:
         body: Rows = [[f"{escape(site)}<small>{', '.join(facts[site])}</small>"] for site in sites]
         for method in known:
             column = [stat(row.get(title) for row in reports[method.label] if row["site"] == site) for site in sites]
-            worst = marked([None if s is None else s.mean for s in column], -direction(title))
+            worst = marked([None if s is None else s.mean for s in column], -ways[title])
             for line, site, s, bad in zip(body, sites, column, worst, strict=True):
                 line.append(Cell(metric(s, len(method.records)) + _interval(reports[method.label], site, title), "worst" * bad))
-        mark = " The worst site of each method is marked." * bool(direction(title))
-        mark += " In brackets the 95 % interval of a single run." * any(f"{title}{ENDS[0]}" in row for row in rows)
+        mark = " The worst site of each method is marked." * bool(ways[title])
+        alone = [row for method in known if len(method.records) == 1 for row in reports[method.label]]
+        mark += " In brackets the 95 % interval of a single run." * any(f"{title}{ENDS[0]}" in row for row in alone)
         head = ["site", *(method.label for method in known)]
-        tables.append(table(head, body, f"{title} at each site, mean and spread over seeds.{mark}"))
-    return "<h2>Sites</h2>" + switch("site", "Metric", names, _main(names)) + panes("site", tables) if names else ""
+        said = f"{title} at each site{', mean and spread over seeds' * seeds}.{mark}{defined(title)}"
+        tables.append(table(head, body, said))
+    split = "test" if any("test rows" in row for row in rows) else "validation" if any("validation rows" in row for row in rows) else ""
+    content = f"Scores of each site's own {split + ' ' * bool(split)}rows. Where these are few, a site may be the worst by chance."
+    if split == "validation":
+        content += " They are not the test rows: settings, calibration and threshold are chosen on them."
+    if seeds and any(len({row.get("rows") for row in some}) > 1 for some in own.values()):
+        content += " A site of one name has other rows from seed to seed, as its counts show, and its mean is over these."
+    return f"<h2>Sites</h2><p>{content}</p>" + switch("site", "Metric", names, first) + panes("site", tables)
 
 
 def _interval(report: Sequence[dict[str, Any]], site: str, title: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from .blocks import Cell, Rows, marked, metric, name, number, panes, several, switch, table
 from .numbers import Method, Stat, direction, metrics, stat
+from .terms import defined
 
 MODELS = {"common": "", "adapted": "adapted ", "alone": "alone "}
 
@@ -23,8 +24,10 @@ def personal(found: Sequence[Method]) -> str:
     titles = [title for title in every if f"adapted {title}" in every and not title.endswith((" low", " high"))]
     shown = [title for title in ("accuracy", "AUC", "AP", "loss") if title in titles]
     tables = ["".join(_table(method, known[method.label], title) for method in found if method.label in known) for title in shown]
-    intro = ("<p>Common: the trained model as it is. Adapted: after a few steps of the site on its own training rows, which stay there. "
-             "Alone: what a site comes to by itself, from the first weights.</p>")
+    split = "test" if "test rows" in every else "validation"
+    intro = (f"<p>Three models at each site, by its own {split} rows. Common: the trained model, the same at all sites. Adapted: that "
+             "model after a few steps on the site's own training rows. Alone: a model that the site trains on its own rows only, from the "
+             "first weights, without any federation. Adapting and training alone send nothing. The worst tenth is each model's own.</p>")
     return f"<h2>Personal models</h2>{intro}" + switch("personal", "Metric", shown) + panes("personal", tables)
 
 
@@ -39,7 +42,8 @@ def _table(method: Method, rows: Sequence[dict[str, Any]], title: str) -> str:
         body.append([line, *_cells(["–" if mean is None else number(mean) for mean in means], means, sign)])
     for site, own in found.items():
         body.append([escape(site), *_cells([metric(s, runs) for s in own], [s.mean if s else None for s in own], sign)])
-    note = f"{title} at each site, mean and spread over seeds; the best of a line is marked. {_told(list(found.values()), sign)}"
+    spread = ", mean and spread over seeds" * (runs > 1)
+    note = f"{title} at each site{spread}; the best of a line is marked. {_told(list(found.values()), sign)}{defined(title)}"
     return f"<h3>{name(method)}</h3>" + table(["site", *MODELS], body, note)
 
 
@@ -57,10 +61,11 @@ def _worst(values: Sequence[float], sign: int) -> list[float]:
 
 
 def _told(found: Sequence[Sequence[Stat | None]], sign: int) -> str:
-    """At how many sites the adapted model is the better one."""
+    """At how many sites the adapted model is the better one, and at how many the worse one."""
     said = []
-    for other, words in ((0, "the common one"), (2, "one trained alone")):
+    for other, words in ((0, "the common one"), (2, "the one trained alone")):
         gains = [sign * (own[1].mean - own[other].mean) for own in found if own[1] and own[other]]  # type: ignore[union-attr]
         if gains:
-            said.append(f"better than {words} at {sum(gain > 0 for gain in gains)} of {several(len(gains), 'site')}")
-    return f"The adapted model is {' and '.join(said)}." if said else ""
+            better, worse = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+            said.append(f"Of {several(len(gains), 'site')}, the adapted model is better than {words} at {better} and worse at {worse}.")
+    return " ".join(said)

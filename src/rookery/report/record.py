@@ -17,39 +17,39 @@ from ..errors import RookeryError
 from ..training.files import in_use
 
 COUNTS = ("round", "exchanges", "bytes", "samples", "seconds")  # of training so far: the axes, not the metrics
-_NUMBER, _MAYBE, _TEXT = (int, float), (int, float, NoneType), (str, NoneType)
-_OTHERS = "…"  # in a shape: every key that the shape does not name; and one with a question mark need not be there
+NUMBER, MAYBE, TEXT = (int, float), (int, float, NoneType), (str, NoneType)
+OTHERS = "…"  # in a shape: every key that the shape does not name; and one with a question mark need not be there
 
 
 @dataclass(frozen=True)
-class _Numbers:
+class Numbers:
     """The shape of a list of so many numbers, or of null where that may stand for them."""
 
     count: int
     maybe: bool = False
 
 
-_ACCOUNT = {**dict.fromkeys(("exchanges", "floats_up", "floats_down", "bytes_up", "bytes_down", "samples"), _NUMBER),
-            "calls": {_OTHERS: _NUMBER}}
-_INTERVAL = _Numbers(3)  # a value and the ends of its interval
-_SHARES = dict.fromkeys(("AUC", "sensitivity", "specificity"), _Numbers(3, maybe=True))
+_ACCOUNT = {**dict.fromkeys(("exchanges", "floats_up", "floats_down", "bytes_up", "bytes_down", "samples"), NUMBER),
+            "calls": {OTHERS: NUMBER}}
+_INTERVAL = Numbers(3)  # a value and the ends of its interval
+_SHARES = dict.fromkeys(("AUC", "sensitivity", "specificity"), Numbers(3, maybe=True))
 _CONFUSION = dict.fromkeys(("tp", "fp", "fn", "tn"), int)
-_TESTED = {"site": str, "rows": _NUMBER, "AUC?": _INTERVAL, "accuracy?": _INTERVAL}
+_TESTED = {"site": str, "rows": NUMBER, "AUC?": _INTERVAL, "accuracy?": _INTERVAL}
 _ASSESSMENT = {
-    "classes": [str], "warnings": [str], "threshold?": _MAYBE, "calibrator?": {"method": str}, "rows?": int, "positives?": int,
-    "F1?": _MAYBE, "confusion?": _CONFUSION, **{f"{name}?": _Numbers(3, maybe=True) for name in (*_SHARES, "ppv", "npv", "accuracy")},
-    **{f"reliability {when}?": [_Numbers(5)] for when in ("before", "after")},
-    **{f"calibration error {when}?": _MAYBE for when in ("before", "after")}, "decision curve?": [_Numbers(4)],
-    "subgroups?": {_OTHERS: [{"group": str, "rows": int, "positives": int, "withheld?": int, "predicted": _MAYBE, **_SHARES,
-                              "observed": _Numbers(3, maybe=True), "off?": _TEXT}]},
+    "classes": [str], "warnings": [str], "threshold?": MAYBE, "calibrator?": {"method": str}, "rows?": int, "positives?": int,
+    "F1?": MAYBE, "confusion?": _CONFUSION, **{f"{name}?": Numbers(3, maybe=True) for name in (*_SHARES, "ppv", "npv", "accuracy")},
+    **{f"reliability {when}?": [Numbers(5)] for when in ("before", "after")},
+    **{f"calibration error {when}?": MAYBE for when in ("before", "after")}, "decision curve?": [Numbers(4)],
+    "subgroups?": {OTHERS: [{"group": str, "rows": int, "positives": int, "withheld?": int, "predicted": MAYBE, **_SHARES,
+                              "observed": Numbers(3, maybe=True), "off?": TEXT}]},
     "sites?": [_TESTED], "worst site?": _TESTED,
 }
 _SHAPES: dict[str, Any] = {  # of about.json; only the label has to be there
-    "label": str, "title": _TEXT, "seed": (int, NoneType), "command": _TEXT, "config": {_OTHERS: {}}, "versions": {}, "machine": _TEXT,
-    "reason": _TEXT, "failure": _TEXT, "rounds": int, "seconds": _NUMBER, "ledger": {_OTHERS: _ACCOUNT},
-    "sites": [{"site": str, _OTHERS: _MAYBE}],
+    "label": str, "title": TEXT, "seed": (int, NoneType), "command": TEXT, "config": {OTHERS: {}}, "versions": {}, "machine": TEXT,
+    "engine": TEXT, "reason": TEXT, "failure": TEXT, "rounds": int, "seconds": NUMBER, "ledger": {OTHERS: _ACCOUNT},
+    "sites": [{"site": str, OTHERS: MAYBE}],
     "traffic": [{"direction": frozenset({"down", "up"}), "what": str, **dict.fromkeys(("floats", "bytes", "clients", "exchange"), int)}],
-    "tuning": {"metric": str, "tried": [{"values": {}, "score": _MAYBE}], "chosen": {}},
+    "tuning": {"metric": str, "tried": [{"values": {}, "score": MAYBE}], "chosen": {}},
     "notes": [str], "assessment": _ASSESSMENT,
 }
 _OPTIONAL = ("config", "versions", "ledger", "sites", "traffic", "tuning", "notes", "assessment")  # where null is the same as nothing
@@ -104,8 +104,8 @@ def load(folder: Path | str) -> Record:
                           "rookery run … --resume writes it anew, or add it")
     about = {key: value for key, value in about.items() if value is not None or key not in _OPTIONAL}
     for key, shape in _SHAPES.items():
-        if key in about and (complaint := _complaint(about[key], shape, key)):
-            raise ReportError(f"{folder / 'about.json'}: {complaint}; correct the file, or leave the run out")
+        if key in about and (wrong := complaint(about[key], shape, key)):
+            raise ReportError(f"{folder / 'about.json'}: {wrong}; correct the file, or leave the run out")
     labels, scores = _predictions(folder / "predictions.npz")
     return Record(folder, history, about, labels, scores)
 
@@ -128,25 +128,25 @@ def _parse(path: Path, text: str, where: str = "") -> Any:
 
 def _row(path: Path, number: int, line: str) -> dict[str, float]:
     row = _parse(path, line, f", line {number},")
-    if complaint := _complaint(row, {**dict.fromkeys(COUNTS, _NUMBER), _OTHERS: _MAYBE}, "the row"):
-        raise ReportError(f"{path}, line {number}: {complaint}; a row has {', '.join(COUNTS)} and metrics, all of them numbers")
+    if wrong := complaint(row, {**dict.fromkeys(COUNTS, NUMBER), OTHERS: MAYBE}, "the row"):
+        raise ReportError(f"{path}, line {number}: {wrong}; a row has {', '.join(COUNTS)} and metrics, all of them numbers")
     return {key: math.nan if value is None else float(value) for key, value in row.items()}
 
 
-def _complaint(value: Any, shape: Any, where: str) -> str | None:
+def complaint(value: Any, shape: Any, where: str) -> str | None:
     """What keeps a value from its shape: a type, types, a set of words, so many numbers, a list of one shape, or an object by keys.
 
-    >>> _complaint({"a": 1, "b": ["x", 2]}, {"a": int, _OTHERS: [str]}, "it")
+    >>> complaint({"a": 1, "b": ["x", 2]}, {"a": int, OTHERS: [str]}, "it")
     'it.b[1] must be a text; it is 2'
     """
     if isinstance(shape, dict):
         if not isinstance(value, dict):
             return f"{where} must be an object; it is {_short(value)}"
-        if missing := [key for key in shape if key != _OTHERS and not key.endswith("?") and key not in value]:
+        if missing := [key for key in shape if key != OTHERS and not key.endswith("?") and key not in value]:
             return f"{where} must have {', '.join(missing)}; it has {_short(list(value))}"
-        parts = [(value[key], shape.get(key, shape.get(f"{key}?", shape.get(_OTHERS, object))), f"{where}.{key}") for key in value]
-    elif isinstance(shape, _Numbers):
-        fits = isinstance(value, list) and len(value) == shape.count and all(isinstance(item, _NUMBER) for item in value)
+        parts = [(value[key], shape.get(key, shape.get(f"{key}?", shape.get(OTHERS, object))), f"{where}.{key}") for key in value]
+    elif isinstance(shape, Numbers):
+        fits = isinstance(value, list) and len(value) == shape.count and all(isinstance(item, NUMBER) for item in value)
         fits = fits or (value is None and shape.maybe)
         return None if fits else f"{where} must be a list of {shape.count} numbers; it is {_short(value)}"
     elif isinstance(shape, list):
@@ -156,9 +156,10 @@ def _complaint(value: Any, shape: Any, where: str) -> str | None:
     elif isinstance(shape, frozenset):
         return None if isinstance(value, str) and value in shape else f"{where} must be one of {sorted(shape)}; it is {_short(value)}"
     else:
-        kind = {str: "a text", _TEXT: "a text", int: "a whole number", (int, NoneType): "a whole number"}.get(shape, "a number")
+        kind = {str: "a text", TEXT: "a text", bool: "true or false"}.get(
+            shape, "a whole number" if shape in (int, (int, NoneType)) else "a number")
         return None if isinstance(value, shape) else f"{where} must be {kind}; it is {_short(value)}"
-    return next(filter(None, (_complaint(*part) for part in parts)), None)
+    return next(filter(None, (complaint(*part) for part in parts)), None)
 
 
 def _short(value: Any) -> str:

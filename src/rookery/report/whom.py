@@ -49,8 +49,10 @@ def subgroups(found: Mapping[str, Any]) -> str:
     if not fields:
         return ""
     held = any(group.get("withheld") for groups in fields.values() for group in groups)
-    content = ("<h3>For whom: subgroups of the test rows</h3><p>Predicted is the mean probability of a group's rows, observed the share of "
-               "them that came true; they are marked where they do not go together. Below values stand 95\u00a0% intervals."
+    content = ("<h3>For whom: subgroups of the test rows</h3><p>Sensitivity and specificity are those of one threshold. Predicted is the "
+               "mean probability of a group's rows, observed the share of them that is positive; they are marked where they differ by more "
+               "than chance and by more than a little. Below values stand 95\u00a0% intervals: where these are wide, a group has too few "
+               "rows to tell."
                + " Sites with few rows of a group withhold them, so that they are missing from its line." * held + "</p>")
     for field, groups in fields.items():
         by_size = sorted(groups, key=lambda group: -group["rows"]) if len(groups) > GROUPS else groups
@@ -76,8 +78,11 @@ def _groups(field: str, groups: Sequence[dict[str, Any]], of: int, end: str = "l
     return table(head, rows, note)
 
 
-def sites(place: int, found: Mapping[str, Any]) -> str:
-    """The largest sites' scores of their own test rows as a forest of intervals; nothing where there is one place only."""
+def sites(place: int, found: Mapping[str, Any], server: bool = False) -> str:
+    """The largest sites' scores of their own test rows as a forest of intervals; nothing where there is one place only.
+
+    server: whether it is the server that has these rows
+    """
     every = [site for site in found.get("sites", ()) if known(site["rows"])]
     if len(every) < 2:
         return ""
@@ -97,7 +102,8 @@ def sites(place: int, found: Mapping[str, Any]) -> str:
     which += ", and the worst one" * (len(shown) > LARGEST)
     without = sum(score not in site for site in every)
     what = score if score == "AUC" else "accuracy, where the likeliest class is the answer,"
-    note = f"{which}: {what} of their own test rows, with 95 % intervals drawn from 0 to 1."
+    note = f"{which}: {what} of test rows by the site that they are of, with 95 % intervals drawn from 0 to 1."
+    note += " The server has these rows." * server
     note += " The broken line is that of all test rows." * (line is not None)
     note += f" It is undefined at {several(without, 'site')}, where a class has no test rows." * (score == "AUC" and without > 0)
     note += " The worst site is that of the least AUC among those whose interval is narrow enough to tell." * (worst is not None)

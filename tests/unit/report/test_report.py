@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from report_pages import account, make, paged, row, scored, traffic
+from scipy.stats import ttest_rel
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from rookery.report import load
@@ -27,12 +28,14 @@ def test_the_summary_has_means_and_deviations_over_seeds_and_marks_the_best(tmp_
                for label, several in values.items() for seed, v in enumerate(several)]
     page = paged(tmp_path, *folders)
     expected = [f"{statistics.mean(v):.4f} ± {statistics.stdev(v):.4f}" for v in values.values()]
-    assert page.column(0, "test AUC") == [(expected[0], ""), (expected[1], "best")]
-    assert page.column(0, "test loss") == [(expected[0], "best"), (expected[1], "")]
-    assert page.column(0, "shape") == [(expected[0], ""), (expected[1], "")]
-    assert [text for text, _ in page.column(0, "rounds")] == ["11 ± 1"] * 2
-    assert [text for text, _ in page.column(0, "MB")] == ["0.011 ± 0.001"] * 2
-    assert [text for text, _ in page.column(0, "method")] == ["A 3 seeds", "B 3 seeds"]
+    p = f" p {ttest_rel(values['B'], values['A']).pvalue:.2g}"  # in the columns after the first
+    assert page.line(0, "test AUC") == [(expected[0], ""), (expected[1] + p, "best")]
+    assert page.line(0, "test loss") == [(expected[0], "best"), (expected[1] + p, "")]
+    assert page.line(0, "shape") == [(expected[0], ""), (expected[1] + p, "")]
+    assert [text for text, _ in page.line(0, "rounds")] == ["11 ± 1"] * 2
+    assert [text for text, _ in page.line(0, "MB")] == ["0.011 ± 0.001"] * 2
+    assert [text for text, _ in page.tables[0][0]] == ["", "A 3 seeds", "B 3 seeds"]
+    assert "paired t-test against A" in page.source
 
 
 def test_a_method_that_diverged_is_flagged_and_not_the_best(tmp_path: Path) -> None:
@@ -40,7 +43,7 @@ def test_a_method_that_diverged_is_flagged_and_not_the_best(tmp_path: Path) -> N
     folders = [make(tmp_path / label, label, 3, [row(4, **{"test AP": value})], reason=reason, failure=failure)
                for label, (value, reason, failure) in runs.items()]
     page = paged(tmp_path, *folders)
-    assert [kind for _, kind in page.column(0, "test AP")] == ["", "best", ""]
+    assert [kind for _, kind in page.line(0, "test AP")] == ["", "best", ""]
     flags = [text for tag, text in page.texts if tag == "li" and "after" in text]
     assert flags == ["A, seed 3, diverged after 4 rounds: client 'x': a step too large", "C, seed 3, interrupted after 4 rounds"]
 
@@ -48,7 +51,7 @@ def test_a_method_that_diverged_is_flagged_and_not_the_best(tmp_path: Path) -> N
 def test_seeds_without_a_value_are_counted_out(tmp_path: Path) -> None:
     values = [0.5, None, math.inf, 0.7, 1e300]
     folders = [make(tmp_path / str(seed), "A", seed, [row(1, **{"test AUC": v})]) for seed, v in enumerate(values)]
-    assert paged(tmp_path, *folders).column(0, "test AUC") == [("0.6000 ± 0.1414 2 of 5 runs", "")]
+    assert paged(tmp_path, *folders).line(0, "test AUC") == [("0.6000 ± 0.1414 2 of 5 runs", "")]
 
 
 def test_a_curve_joins_seeds_evaluated_at_different_rounds_over_the_range_they_share(tmp_path: Path) -> None:
@@ -147,7 +150,7 @@ def test_the_worst_site_of_each_method_is_marked(tmp_path: Path) -> None:
     page = paged(tmp_path, *folders)
     by_auc, by_loss = page.tables[1], page.tables[2]
     assert [text for text, _ in by_auc[0]] == ["site", "A", "B"]
-    assert [text for text, _ in page.column(1, "site")] == [f"{name} 100–101 rows, 20 validation rows" for name in names]
+    assert [text for text, _ in page.column(1, "site")] == [f"{name} 100–101 training rows, 20 validation rows" for name in names]
     assert page.column(1, "A") == [("0.8000 ± 0.1414", ""), ("0.8500 ± 0.0707", ""), ("0.6000 1 of 2 runs", "worst")]
     assert [kind for _, kind in page.column(1, "B")] == ["worst", "", ""]
     assert [line[-1][1] for line in by_loss[1:]] == ["", "worst", ""]
