@@ -107,7 +107,7 @@ class Search:
             if size is None:
                 if method.label == FIRST:
                     raise ConfigError(f"{FIRST} diverged at every step size of {sorted(tried[FIRST])}, on these rows: give smaller ones")
-                continue
+                continue  # the others may do without it
             curve = sorted((lr, outcome.value) for lr, outcome in tried[method.label].items())
             found[method.label] = Chosen(method, size, [tried[method.label][size]], curve, [self._trial(method, size, 0, before)])
         return found
