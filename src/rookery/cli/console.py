@@ -10,7 +10,7 @@ from rich.console import Console
 
 from .._version import __version__
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False,
                   help="Federated nested optimisation: train from a description in TOML.")
 console = Console(width=None if sys.stdout.isatty() else 120)
 errors = Console(stderr=True, width=None if sys.stderr.isatty() else 200)
@@ -19,6 +19,11 @@ errors = Console(stderr=True, width=None if sys.stderr.isatty() else 200)
 def complain(sentence: str) -> None:
     """To the standard error, in red."""
     errors.print(sentence, style="red", markup=False, soft_wrap=True)
+
+
+def complain_softly(sentence: str) -> None:
+    """To the standard error, in yellow."""
+    errors.print(f"! {sentence}", style="yellow", markup=False, soft_wrap=True)
 
 
 def _version(wanted: bool) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from dataclasses import MISSING, fields
+import re
+from collections.abc import Callable
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,7 @@ from rich.table import Table
 
 from ..errors import RookeryError
 from .console import app, console, escaped
+from .named import entries, lines, named, without_examples
 
 if TYPE_CHECKING:
     from ..algorithms.base import Algorithm
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 @app.command(name="list")
 def list_all() -> None:
-    """The algorithms, as their papers print them, and the objectives a description can name."""
+    """What a description can name: algorithms, as their papers print them, objectives, data sets, nets, samplers, sections."""
     from ..objectives.declare import objectives
     from ..studies.description import algorithms
 
@@ -35,12 +37,28 @@ def list_all() -> None:
     for name, objective in objectives().items():
         table.add_row(name, _kinds(objective), objective.metric, escaped(objective.text.split("\n")[0]))
     console.print(table)
-    console.print("What is your own is named as module:name. `rookery show NAME` says more about each.", markup=False)
+    table = Table("also", "names")
+    for what, own in named().items():
+        if what != "keys":
+            table.add_row(what, ", ".join(own))
+    console.print(table)
+    console.print("What is your own is named as module:name. `rookery show NAME` says more about each, `rookery show run.every` of a key.",
+                  markup=False)
+
+
+def _completions(incomplete: str) -> list[str]:
+    """Names of algorithms and objectives, read from the sources: to import them takes seconds."""
+    found = []
+    for folder, pattern in (("algorithms", r'^    title: ClassVar\[str\] = "([^"]+)"$'), ("objectives", r"^@objective\(.*?^def (\w+)\(")):
+        for file in (Path(__file__).parents[1] / folder).rglob("*.py"):
+            found += re.findall(pattern, file.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return sorted(name for name in found if name.lower().startswith(incomplete.lower()))
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="an algorithm or objective, as `rookery list` prints it, or module:name")]) -> None:
-    """What an algorithm or an objective says about itself: formula, paper, entries; what crosses the network, what it needs of the rows."""
+def show(name: Annotated[str, typer.Argument(help="a name that `rookery list` prints, a key such as run.every, or module:name",
+                                             autocompletion=_completions)]) -> None:
+    """What is known of an algorithm, an objective, a data set, a net, a sampler, a section or a key of a description."""
     from ..algorithms.base import Algorithm
     from ..objectives.declare import declared, objectives
     from ..studies import modules
@@ -57,28 +75,42 @@ def show(name: Annotated[str, typer.Argument(help="an algorithm or objective, as
             console.print(name, style="bold")
             console.print(inspect.getdoc(found) or "", markup=False)
         return
-    known = {title.lower(): cls for title, cls in algorithms().items()}
-    if name.lower() in known:
-        _algorithm(known[name.lower()])
-    elif name in objectives():
-        _objective(name, objectives()[name])
-    else:
-        words = [*algorithms(), *objectives()]
-        raise RookeryError(f"there is no algorithm or objective {name!r}; {nearest(name, words)}`rookery list` prints them")
+    known: dict[str, Callable[[], None]] = {title: partial(_algorithm, cls) for title, cls in algorithms().items()}
+    known |= {title: partial(_objective, title, objective) for title, objective in objectives().items()}
+    for own in named().values():
+        known |= own
+    lower = {word.lower(): tell for word, tell in known.items()}
+    if name.lower() in lower:
+        lower[name.lower()]()
+    elif not _owners(name):
+        raise RookeryError(f"there is nothing called {name!r} to show; {nearest(name, list(known))}`rookery list` prints what there is")
+
+
+def _owners(name: str) -> bool:
+    """Print whose entry a key of [algorithm] or [objective] is; whether there is such a one."""
+    from ..objectives.declare import objectives
+    from ..studies.description import algorithms
+    from ..studies.values import entries_of
+
+    section, _, key = name.partition(".")
+    whole = {"algorithm": lambda: {title: entries_of(cls) for title, cls in algorithms().items()},
+             "objective": lambda: {title: dict(objective.entries) for title, objective in objectives().items()}}
+    owners = {title: said[key] for title, said in whole.get(section, dict)().items() if key in said}
+    if owners:
+        console.print(f"{key} is an entry of these; `rookery show NAME` says what it does there", markup=False)
+    entries(section, dict(sorted(owners.items(), key=lambda item: item[0].lower())))
+    return bool(owners)
 
 
 def _algorithm(found: type[Algorithm[Any]]) -> None:
     from ..studies.communication import communication
+    from ..studies.values import entries_of
 
     console.print(found.title or found.__name__, style="bold")
-    console.print(inspect.getdoc(found) or "", markup=False)
+    console.print(without_examples(inspect.getdoc(found) or ""), markup=False)
     console.print()
     console.print((inspect.getdoc(inspect.getmodule(found)) or "").strip(), style="dim", markup=False)
-    table = Table("hyper-parameter", "type", "default")
-    for f in fields(found):  # type: ignore[arg-type]
-        written = f.type if isinstance(f.type, str) else getattr(f.type, "__name__", str(f.type))
-        table.add_row(f.name, escaped(written), "needed" if f.default is MISSING else str(f.default))
-    console.print(table)
+    entries("hyper-parameter", entries_of(found))
     try:
         algorithm, lines = communication(found)
     except RookeryError as error:
@@ -93,34 +125,17 @@ def _algorithm(found: type[Algorithm[Any]]) -> None:
 
 
 def _objective(name: str, objective: Objective) -> None:
-    from ..objectives.given import REQUIRED
     from ..studies.description import algorithms
-    from ..studies.values import in_words
 
     console.print(f"{name} ({_kinds(objective)})", style="bold")
-    console.print(_without_examples(objective.text), markup=False)
+    console.print(without_examples(objective.text), markup=False)
     console.print()
-    table = Table(escaped("entry of [objective]"), "what it is", "default")
-    for entry, said in objective.entries.items():
-        table.add_row(entry, escaped(in_words(said.hint)), "needed" if said.default is REQUIRED else str(said.default))
-    if objective.entries:
-        console.print(table)
+    entries("entry of [objective]", objective.entries)
     fitting = sorted(title for title, cls in algorithms().items() if any(issubclass(kind, cls.solves) for kind in objective.kinds))
-    _lines({"x starts at": objective.x.text, "y starts at": objective.y.text if objective.y else "", "it is for": objective.metric,
-            "its rows need": "two classes" if objective.two_classes else "",
-            **{f"column {column.name}": column.text for column in objective.columns},
-            "algorithms": ", ".join(fitting)})
-
-
-def _without_examples(text: str) -> str:
-    """A docstring without its lines of Python."""
-    return "\n\n".join(part for part in text.split("\n\n") if not part.lstrip().startswith(">>>"))
-
-
-def _lines(said: Mapping[str, str]) -> None:
-    for what, text in said.items():
-        if text:
-            console.print(f"{what}: {text}", markup=False)
+    lines({"x starts at": objective.x.text, "y starts at": objective.y.text if objective.y else "", "it is for": objective.metric,
+           "its rows need": "two classes" if objective.two_classes else "",
+           **{f"column {column.name}": column.text for column in objective.columns},
+           "algorithms": ", ".join(fitting)})
 
 
 def _kinds(objective: Objective) -> str:

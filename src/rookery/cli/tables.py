@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from ..errors import BundleError, ConfigError, DataError
-from .console import app, console, errors, escaped
+from .console import app, complain_softly, console, escaped
 
 if TYPE_CHECKING:
     from ..data.tables import Dialect, Look, Sheet
@@ -119,11 +119,6 @@ def predict(bundle: Annotated[Path, typer.Argument(help="a bundle, or the folder
         raise DataError(f"{out} holds the rows that are to be predicted; write the predictions to another file")
     done = predict_file(load(bundle), rows, out, keep or (), delimiter, complain_softly)
     console.print(f"{done.rows} rows: {done.told}; {out}", markup=False, soft_wrap=True)
-
-
-def complain_softly(sentence: str) -> None:
-    """To the standard error, in yellow."""
-    errors.print(f"! {sentence}", style="yellow", markup=False, soft_wrap=True)
 
 
 @app.command()
