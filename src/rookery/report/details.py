@@ -16,7 +16,7 @@ FIELDS = ("exchanges", "floats_up", "floats_down", "bytes_up", "bytes_down", "sa
 COUNTED = ("<p>An exchange is one time that sites send values up, to be averaged, added or collected, after reading what came down. "
            "Floats are the numbers in these values, up from all sites and down to them. Samples are rows drawn or looked at, oracle calls "
            "how often the objective's values or derivatives were computed. Set-up is what sites agree on before training, evaluation "
-           "the scores of their rows, and calibration. Rows are not among the values, but values can reveal something of rows.</p>")
+           "the scores of their rows, and calibration.</p>")
 
 
 def _accounts(method: Method) -> Iterator[tuple[str, list[tuple[dict[str, Any], int]]]]:
@@ -57,15 +57,22 @@ def _values(values: dict[str, Any]) -> str:
     return escape(", ".join(each)) or "–"
 
 
+def _at_an_end(one: dict[str, Any], key: str) -> bool:
+    """Whether the smallest or the largest of more than two numbers was chosen."""
+    tried = {value for entry in one["tried"] if isinstance(value := entry["values"].get(key), int | float)}
+    return len(tried) > 2 and one["chosen"][key] in (min(tried), max(tried))
+
+
 def tuning(found: Sequence[Method]) -> str:
     rows: Rows = []
-    lists, budgets, held = "", set(), True
+    lists, budgets, held, ends = "", set(), True, list[str]()
     for method in found:
         tunings = [record.about["tuning"] for record in method.records if record.about.get("tuning")]
         for one in {json.dumps(one, sort_keys=True): one for one in tunings}.values():  # seeds mostly share one tuning
             tried, metric = one["tried"], one["metric"]
             budgets.add(len(tried))
             held &= metric.startswith("validation ")
+            ends += [f"{method.label}, {key}" for key in one["chosen"] if _at_an_end(one, key)]
             score = next((t["score"] for t in tried if t["values"] == one["chosen"] and t["score"] is not None), None)
             rows.append([name(method), str(len(tried)), Cell(escape(metric), "text"), Cell(_values(one["chosen"]), "text"),
                          "–" if score is None else number(score)])
@@ -80,7 +87,8 @@ def tuning(found: Sequence[Method]) -> str:
     head = ["method", "settings tried", "chosen by", "chosen", "its score"]
     how = "Every setting was trained and scored, and the best one kept for the runs of this page."
     how += " Test rows had no say." * held
-    return f"<h2>How it was tuned</h2><p>{how}</p>" + table(head, rows, note if len(rows) > 1 else "One method was tuned.") + lists
+    how += f" At an end of what was tried, where a wider range might suit better: {'; '.join(ends)}." if ends else ""
+    return f"<h2>How it was tuned</h2><p>{escape(how)}</p>" + table(head, rows, note if len(rows) > 1 else "One method was tuned.") + lists
 
 
 def repeat(found: Sequence[Method]) -> str:

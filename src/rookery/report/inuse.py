@@ -155,7 +155,8 @@ def _reliability(method: Method, found: Mapping[str, Any]) -> str:
     error = {when: share(found.get(f"calibration error {when}")) for when in names}
     told = f"{error['before']} before calibration, {error['after']} after it" if calibrated else error["after"]
     caption = ("Rows whose probabilities are alike, and the share of them that came true; on the broken line the two are the same. Bars "
-               f"are 95\u00a0% intervals. Calibration error, the mean distance from that line: {told}.")
+               f"are 95\u00a0% intervals. Calibration error, the mean distance from that line: {told}. (The summary's ECE is "
+               "that of the likelier class's outputs as they are.)")
     end = min(1.0, max(0.1, ceil(10 * min(top, 1.0) - 1e-9) / 10))
     return (chart(lines, "predicted probability", "observed share", caption, chance=(0, 1), within=((0, end), (0, end)))
             + f'<details class="fit"><summary>The numbers of this chart</summary>{numbers}</details>')

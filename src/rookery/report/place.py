@@ -28,7 +28,8 @@ def place(found: Sequence[Method]) -> str:
     elif WIRE in every:
         framed = ", ".join(label for label, some in engines.items() if WIRE in some)
         said += f"In runs of {framed} server and sites spoke through real frames of bytes, none of which left the process. "
-    return said + "What is said of exchanges and bytes is what would have crossed a network; no row is part of it. " + _tests(found)
+    said += "What is said of exchanges and bytes is what would have crossed a network; no row is part of it, though values can reveal "
+    return said + "something of rows. " + _tests(found)
 
 
 def _engine(told: str | None) -> str:

@@ -23,10 +23,11 @@ OTHERS = "…"  # in a shape: every key that the shape does not name; and one wi
 
 @dataclass(frozen=True)
 class Numbers:
-    """The shape of a list of so many numbers, or of null where that may stand for them."""
+    """The shape of a list of so many numbers; null may stand for them, or where there are `holes`, for any of them."""
 
     count: int
     maybe: bool = False
+    holes: bool = False
 
 
 _ACCOUNT = {**dict.fromkeys(("exchanges", "floats_up", "floats_down", "bytes_up", "bytes_down", "samples"), NUMBER),
@@ -146,7 +147,8 @@ def complaint(value: Any, shape: Any, where: str) -> str | None:
             return f"{where} must have {', '.join(missing)}; it has {_short(list(value))}"
         parts = [(value[key], shape.get(key, shape.get(f"{key}?", shape.get(OTHERS, object))), f"{where}.{key}") for key in value]
     elif isinstance(shape, Numbers):
-        fits = isinstance(value, list) and len(value) == shape.count and all(isinstance(item, NUMBER) for item in value)
+        kinds = MAYBE if shape.holes else NUMBER
+        fits = isinstance(value, list) and len(value) == shape.count and all(isinstance(item, kinds) for item in value)
         fits = fits or (value is None and shape.maybe)
         return None if fits else f"{where} must be a list of {shape.count} numbers; it is {_short(value)}"
     elif isinstance(shape, list):

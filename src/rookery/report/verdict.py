@@ -12,12 +12,14 @@ from .blocks import Cell, Rows, table
 from .chart import Scale
 from .record import MAYBE, OTHERS, TEXT, Numbers, ReportError, complaint
 from .terms import meaning
-from .whom import interval, known
+from .whom import known
 
+_FOUND = Numbers(3, maybe=True, holes=True)
 FIT = {
-    "goal": str, "metric": str, "larger": bool, "kept": TEXT, "sentence": str, "where?": TEXT, "minutes?": MAYBE, "notes?": [str],
+    "goal": str, "metric": str, "larger": bool, "kept": TEXT, "sentence": str, "about?": TEXT, "where?": TEXT,
+    "minutes?": MAYBE, "notes?": [str],
     "rows": [{"label": str, "kind": frozenset({"opponent", "nested", "reference"}), "setting": {OTHERS: object}, "validation": MAYBE,
-              "test": Numbers(3, maybe=True), "difference": Numbers(3, maybe=True), "kept": bool, "note?": TEXT}],
+              "test": _FOUND, "difference": _FOUND, "kept": bool, "note?": TEXT}],
 }
 AGAINST = "FedAvg"  # what differences are to
 KINDS = {"opponent": "not nested", "nested": "nested", "reference": "no candidate"}
@@ -27,16 +29,17 @@ INKS = {"opponent": "line c1 d0", "nested": "line c0 d0", "reference": "line c6 
 def verdict(fit: Mapping[str, Any]) -> str:
     """The sentence of a fit, large, and its methods: values and differences with 95 % intervals, drawn against FedAvg's; then references.
 
-    fit: what the file `fit.json` has: goal, metric, larger (whether that is better), kept, sentence, where, minutes, notes, and rows with
-    label, kind ("opponent", "nested" or "reference"), setting, validation, test and difference ([value, low, high] or null), kept, note
+    fit: what the file `fit.json` has: goal, metric, about (what it is), larger (is better), kept, sentence, where, minutes, notes, and
+    rows with label, kind ("opponent", "nested" or "reference"), setting, validation, test, difference, kept and note. Test and difference
+    are [value, low, high]; null stands for what is not known
     """
     if wrong := complaint(fit, FIT, "fit"):
         raise ReportError(f"{wrong}; write fit.json anew with rookery fit, or leave the fit out")
     metric, rows = fit["metric"], fit["rows"]
     candidates = [row for row in rows if row["kind"] != "reference"]
     references = [row for row in rows if row["kind"] == "reference"]
-    line = next((row["test"][0] for row in candidates if row["label"] == AGAINST and _whole(row["test"])), None)
-    scale = _scale([row["test"] for row in rows], line)
+    line = next((row["test"][0] for row in candidates if row["label"] == AGAINST and row["test"] and known(row["test"][0])), None)
+    scale = _scale([row["test"] for row in rows])
     content = f'<h2>Did nesting pay?</h2><p class="said">{escape(fit["sentence"])}</p>'
     content += f"<p>{escape(_words(fit))}</p>"
     if candidates:
@@ -54,7 +57,7 @@ def verdict(fit: Mapping[str, Any]) -> str:
 
 def _words(fit: Mapping[str, Any]) -> str:
     """What the numbers are: of which rows, which way is better, what was kept and how it was chosen."""
-    told = meaning(fit["metric"])
+    told = fit.get("about") or meaning(fit["metric"])
     better = "" if "is better" in told else f"; {'larger' if fit['larger'] else 'smaller'} is better"
     said = f"{fit['metric']}{f' ({told})' if told else ''}, of {fit.get('where') or 'test rows'}{better}. "
     said += "Settings and the method that is kept were chosen on validation rows, which sites held out; test rows chose nothing."
@@ -62,13 +65,9 @@ def _words(fit: Mapping[str, Any]) -> str:
     return said + (f" It took {fit['minutes']:.3g} minutes." if known(fit.get("minutes")) else "")
 
 
-def _whole(found: Sequence[float] | None) -> bool:
-    return found is not None and all(map(known, found))
-
-
-def _scale(tests: Sequence[Sequence[float] | None], line: float | None) -> Scale:
+def _scale(tests: Sequence[Sequence[float | None] | None]) -> Scale:
     """From the least to the largest end of an interval, with some room."""
-    ends = [end for found in tests if found is not None and _whole(found) for end in found] + ([] if line is None else [line])
+    ends = [end for found in tests for end in found or () if known(end)]
     low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
     room = 0.06 * (high - low)
     return Scale(low - room, high + room)
@@ -92,18 +91,17 @@ def _table(rows: Sequence[Mapping[str, Any]], metric: str, scale: Scale, line: f
         body.append([f"{mark}{escape(row['label'])}{below}", Cell(_bar(row, scale, line), f"forest {best}".strip()),
                      *(Cell(text, best) for text in (_both(row["test"]), _both(row["difference"], "+"), validation))])
     ticks = "".join(f'<i style="left:{at:.1f}%">{name}</i>' for at, name in _ticks(scale))
-    head: list[Cell | str] = ["method", Cell(f'<span class="axis">{ticks}</span>', "forest"), f"test {metric}", f"less {AGAINST}",
+    head: list[Cell | str] = ["method", Cell(f'<span class="axis">{ticks}</span>', "forest"), f"test {metric}", f"more than {AGAINST}",
                               f"validation {metric}"]
     return table(head, body, note)
 
 
-def _both(found: Sequence[float] | None, sign: str = "") -> str:
+def _both(found: Sequence[float | None] | None, sign: str = "") -> str:
     """A value above its interval; with a sign where it is a difference."""
-    if not _whole(found):
+    if found is None or not known(found[0]):
         return "–"
-    assert found is not None
-    value, ends = interval(found) if not sign else (f"{found[0]:+.3f}", f"{found[1]:+.3f} to {found[2]:+.3f}")
-    return f"{value.replace('-', '−')}<small>{ends.replace('-', '−')}</small>"
+    value, low, high = (f"{end:{sign}.3f}".replace("-", "−") if known(end) else "" for end in found)
+    return value + f"<small>{low}{' to ' if sign else '–'}{high}</small>" * bool(low and high)
 
 
 def _bar(row: Mapping[str, Any], scale: Scale, line: float | None) -> str:
@@ -111,8 +109,8 @@ def _bar(row: Mapping[str, Any], scale: Scale, line: float | None) -> str:
     drawn = "".join(f'<path class="grid" d="M{at * 10:.0f} 0V10"/>' for at, _ in _ticks(scale))
     if line is not None:
         drawn += f'<path class="chance" d="M{float(scale(np.array(line))) * 10:.0f} 0V10"/>'
-    if _whole(row["test"]):
-        value, low, high = (float(scale(np.array(end))) * 10 for end in row["test"])
-        ink = INKS[row["kind"]]
-        drawn += f'<path class="bar {ink}" d="M{low:.0f} 5H{high:.0f}"/><path class="dot {ink}" d="M{value:.0f} 5h0"/>'
+    at = [f"{float(scale(np.array(end))) * 10:.0f}" if known(end) else "" for end in row["test"] or (None,) * 3]
+    ink = INKS[row["kind"]]
+    drawn += f'<path class="bar {ink}" d="M{at[1]} 5H{at[2]}"/>' * bool(at[1] and at[2])
+    drawn += f'<path class="dot {ink}" d="M{at[0]} 5h0"/>' * bool(at[0])
     return f'<svg viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">{drawn}</svg>'

@@ -194,6 +194,7 @@ def test_the_tuning_section_says_whether_budgets_are_the_same(tmp_path: Path) ->
     assert [text for text, _ in page.tables[1][1]] == ["a", "4", "validation AUC", "lr = 0.3", f"{3 / 7:.4f}"]
     assert [text for text, _ in page.tables[2][1]] == ["lr = 0", "no score"]
     assert "The budgets differ: from 3 to 4 settings." in paged(tmp_path, a, c).source
+    assert "Test rows had no say. At an end of what was tried, where a wider range might suit better: a, lr; b, lr." in page.source
 
 
 def test_runs_of_a_method_that_differ_in_more_than_the_seed_say_so(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from rookery.report.verdict import verdict
 SENTENCE = "Nesting paid: 1.4 points of AUC more than FedAvg."
 
 
-def method(label: str, kind: str, test: list[float] | None, difference: list[float] | None = None, **more: Any) -> dict[str, Any]:
+def method(label: str, kind: str, test: list[Any] | None, difference: list[Any] | None = None, **more: Any) -> dict[str, Any]:
     return {"label": label, "kind": kind, "setting": {"algorithm.lr": 0.1}, "validation": 0.91, "test": test, "difference": difference,
             "kept": False, "note": "", **more}
 
@@ -78,6 +78,7 @@ def test_intervals_are_drawn_where_the_numbers_are_with_a_line_at_fedavg() -> No
 def test_a_fit_of_a_metric_that_is_better_when_small_says_so_once() -> None:
     assert verdict(fitted(metric="Brier", larger=False)).count("smaller is better") == 1
     assert verdict(fitted(metric="mine", larger=False)).count("smaller is better") == 1
+    assert "mine (what I want), of test rows" in verdict(fitted(metric="mine", about="what I want"))
 
 
 @pytest.mark.parametrize(("change", "sentence"), [
@@ -92,6 +93,8 @@ def test_a_wrong_dictionary_is_answered_by_a_sentence(change: dict[str, Any], se
 
 def test_an_empty_fit_and_values_that_are_nan_leave_a_page(tmp_path: Path) -> None:
     assert SENTENCE in verdict(fitted(rows=[], notes=[], minutes=None, kept=None, where=None))
+    half = verdict(fitted(rows=[method("FedAvg", "opponent", [0.9, None, None]), method("A", "nested", [None] * 3, [None] * 3)]))
+    assert (half.count('class="dot'), half.count('class="bar'), "<td>0.900</td>" in half) == (1, 0, True)
     nan = float("nan")
     page = paged(tmp_path, make(tmp_path / "a", "A"), fit=fitted(rows=[method("FedAvg", "opponent", [nan, nan, nan], validation=nan)]))
     assert cells(page, 0) == [["FedAvg not nested lr 0.1", "", "–", "–", "–"]]
