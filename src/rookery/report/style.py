@@ -33,7 +33,8 @@ thead .method{display:inline-flex}.summary th:first-child{min-width:16rem;max-wi
 .forest{position:relative;width:99%;min-width:5.5rem}.axis,.forest>svg{position:absolute;inset:0 .8rem;width:calc(100% - 1.6rem);
 height:100%}.axis i{position:absolute;bottom:.42rem;font-style:normal;transform:translateX(-50%)}.bar{stroke-width:1.6}
 .said{font-size:clamp(1.15rem,3.4vw,1.5rem);line-height:1.35;font-weight:600;max-width:62rem}.verdict .scroll,.verdict table{width:100%}
-.verdict th:first-child{min-width:13rem}.verdict td{vertical-align:middle}.kept{background:var(--ink);color:var(--paper);border-radius:4px;padding:0 .35rem;font-size:.75rem}
+.verdict th:first-child{min-width:13rem}.verdict td{vertical-align:middle}
+.kept{background:var(--ink);color:var(--paper);border-radius:4px;padding:0 .35rem;font-size:.75rem}
 .swatch{width:22px;height:8px;margin:.42em .45em 0 0;flex:none}
 path{fill:none;vector-effect:non-scaling-stroke}.line{stroke-width:2;stroke-linejoin:round;stroke-linecap:round}.dot{stroke-width:7}
 .band{stroke:none;opacity:.16}.d1:not(.dot){stroke-dasharray:6 4}.d2:not(.dot){stroke-dasharray:1.5 4}
@@ -71,7 +72,8 @@ font:.82rem/1.5 ui-monospace,Menlo,Consolas,monospace}summary{cursor:pointer;fon
 .plot{height:15rem}.plot,.xlabel,.square .plot,.square .xlabel{margin-right:.8rem;
 margin-left:2.9rem}.end{display:none}.legend{display:flex}.square .legend,.square figcaption{margin-left:0}legend{width:100%}
 th:first-child{min-width:8.4rem;max-width:9rem;padding-left:.6rem}
-.summary th:first-child{min-width:8.4rem;max-width:9rem}.verdict th:first-child{min-width:8.4rem}.verdict .forest{min-width:9rem}tbody .swatch{width:14px}}
+.summary th:first-child{min-width:8.4rem;max-width:9rem}.verdict th:first-child{min-width:8.4rem}.verdict .forest{min-width:9rem}
+tbody .swatch{width:14px}}
 @page{size:landscape;margin:12mm}
 @media print{body{font-size:11pt}main{padding:0;max-width:none}.scroll{overflow:visible;border:0;background:none}fieldset{display:none}
 h2,h3{break-after:avoid}figure,tr{break-inside:avoid}th:first-child{position:static;min-width:8rem}
