@@ -52,7 +52,7 @@ def _completions(incomplete: str) -> list[str]:
     for folder, pattern in (("algorithms", r'^    title: ClassVar\[str\] = "([^"]+)"$'), ("objectives", r"^@objective\(.*?^def (\w+)\(")):
         for file in (Path(__file__).parents[1] / folder).rglob("*.py"):
             found += re.findall(pattern, file.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    return sorted(name for name in found if name.lower().startswith(incomplete.lower()))
+    return sorted(name for name in found if name.startswith(incomplete))
 
 
 @app.command()
