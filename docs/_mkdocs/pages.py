@@ -13,6 +13,7 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from toml_keys import with_keys  # mkdocs looks for what a hook imports beside it
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
@@ -35,7 +36,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Turn links between files of the repository into links between pages; what stands in code is left alone."""
-    place = page.file.src_uri
+    markdown, place = with_keys(markdown), page.file.src_uri
     here = posixpath.dirname(_in_repository(place))
     parts = CODE.split(markdown)
     return "".join(part if i % 2 else LINK.sub(lambda link: _link(link, here, place), part) for i, part in enumerate(parts))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import runpy
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 from running import GOOD, changed
 
 from rookery.errors import ConfigError
+from rookery.objectives import objectives
 from rookery.studies import algorithms, parse
+from rookery.studies.choices import SAMPLERS
 from rookery.studies.description import SECTIONS, Description
 from rookery.studies.keys import ENTRY, Key, sections
 
@@ -41,3 +45,15 @@ def test_defaults_are_those_of_a_description_that_says_nothing() -> None:
         assert key.default == ("left out" if value is None else f'"{value}"' if isinstance(value, str) else str(value).lower())
     assert "FedAvg" in algorithms()
     assert sections()["algorithm"].keys["name"].default == "needed"
+
+
+def test_the_page_of_the_reference_has_every_key_and_name() -> None:
+    folder = Path(__file__).resolve().parents[3] / "docs"
+    writer = runpy.run_path(str(folder / "_mkdocs" / "toml_keys.py"))
+    page = (folder / "reference" / "keys.md").read_text(encoding="utf-8")
+    assert page.count(writer["MARK"]) == 1
+    written = writer["with_keys"](page)
+    for key in KEYS:
+        assert f"| `{key.name}` | {key.what} | `{key.default}` | {key.sentence} |" in written
+    assert not [name for name in (*algorithms(), *objectives(), *SAMPLERS) if f"| {name} | " not in written]
+    assert writer["with_keys"]("another page") == "another page"
