@@ -104,7 +104,7 @@ def direction(metric: str) -> int:
     (1, -1, -1, 0)
     """
     words = set(re.findall(r"[a-z]+", metric.lower()))
-    return -1 if words & {"loss", "gap", "brier", "ece"} else 1 if words & {"accuracy", "auc", "ap", "worst"} else 0
+    return -1 if words & {"loss", "gap", "brier", "ece"} else 1 if words & {"accuracy", "auc", "ap", "worst", "goal"} else 0
 
 
 def _thin(x: Array) -> Array:

@@ -82,7 +82,9 @@ def _curves(found: Sequence[Method]) -> str:
         titles = {title.removeprefix(f"{kind} "): title for title in names if _rows(title) == kind}
         by_kind.append(panes("metric", [_along(found, titles[base]) if base in titles else
                                         f"<p>{escape(f'There is no {base} of these rows.')}</p>" for base in bases]))
-    first = names[_main(names)]
+    records = [record for method in found for record in method.records]
+    drawn = [title for title in names if any(sum(title in row for row in record.history) > 1 for record in records)] or names
+    first = drawn[_main(drawn)]
     held = "Validation rows are held out at the sites; settings, calibration and threshold are chosen on them. "
     content = f"<p>How training went. {held * ('validation' in kinds)}Lines join evaluations."
     content += " Each covers the range that all seeds of its method reached." * any(len(method.records) > 1 for method in found)

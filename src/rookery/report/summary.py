@@ -46,7 +46,7 @@ def summary(found: Sequence[Method]) -> str:
     note = "The last evaluation of each run; costs are of training."
     note += f" {SPREAD}" if several_seeds else " Values are of single runs: another seed gives others, and nothing here says how different."
     note += f" p: of a paired t-test against {found[0].label}." * tested
-    note += " The best mean of a line is marked where it is known which way is better." * (len(found) > 1)
+    note += " The best of a line is marked where it is known which way is better; it may be so by chance." * (len(found) > 1)
     more = _more(found, several_seeds, tested)
     return f'<h2>Summary</h2>{_flags(found)}<div class="summary">{table(head, rows, note)}</div>{more}'
 

@@ -15,6 +15,7 @@ METRICS = {
           "other shares do not compare",
     "partial AUC": "the mean share of positives that is found where few negatives are flagged: the AUC at small false positive rates only",
     "gap": "the largest distance of a group's rate of positive answers from that of all rows that count for it; smaller is better",
+    "goal": "the number that the fit is for; larger is better",
     "clamped": "training rows whose loss is beyond the range that the robust objective follows; they pull less than they should",
     "floored": "1 where the method's estimate of its inner value is below all that is possible, 0 elsewhere",
 }

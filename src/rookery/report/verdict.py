@@ -62,7 +62,7 @@ def _words(fit: Mapping[str, Any]) -> str:
     said = f"{fit['metric']}{f' ({told})' if told else ''}, of {fit.get('where') or 'test rows'}{better}. "
     said += "Settings and the method that is kept were chosen on validation rows, which sites held out; test rows chose nothing."
     said += f" Kept: {fit['kept']}." if fit["kept"] else ""
-    return said + (f" It took {fit['minutes']:.3g} minutes." if known(fit.get("minutes")) else "")
+    return said + (f" It took {fit['minutes']:.1f} minutes." if known(fit.get("minutes")) else "")
 
 
 def _scale(tests: Sequence[Sequence[float | None] | None]) -> Scale:
@@ -100,7 +100,7 @@ def _both(found: Sequence[float | None] | None, sign: str = "") -> str:
     """A value above its interval; with a sign where it is a difference."""
     if found is None or not known(found[0]):
         return "–"
-    value, low, high = (f"{end:{sign}.3f}".replace("-", "−") if known(end) else "" for end in found)
+    value, low, high = (f"{round(end, 3) + 0.0:{sign}.3f}".replace("-", "−") if known(end) else "" for end in found)
     return value + f"<small>{low}{' to ' if sign else '–'}{high}</small>" * bool(low and high)
 
 

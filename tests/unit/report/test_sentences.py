@@ -97,6 +97,13 @@ def test_every_metric_of_a_run_and_every_cost_is_explained_where_it_stands(tmp_p
     assert {f"{title} {words}" for title, words in COSTS.items()} | {f"test AUC {meaning('AUC')}", "mine"} <= lines
 
 
+def test_the_first_chart_in_sight_is_of_a_metric_that_was_followed(tmp_path: Path) -> None:
+    followed = [row(r, **{"validation AUC": 0.5 + r / 9} | ({"test AUC": 0.6} if r == 3 else {})) for r in range(4)]
+    page = paged(tmp_path, make(tmp_path / "a", "A", 0, followed))
+    chosen = [attributes["id"] for tag, attributes in page.elements if tag == "input" and "checked" in attributes]
+    assert chosen == ["rows0", "metric0", "axis0"]  # the AUC of validation rows, though that of test rows is there
+
+
 def test_what_is_true_of_several_seeds_is_not_said_of_one(tmp_path: Path) -> None:
     tables = {"sites": SITES, "ledger": {"train": account(exchanges=1)}, "traffic": traffic([("up", "f", 1)])}
     one, two = (make(tmp_path / str(seed), "A", seed, **tables) for seed in range(2))
