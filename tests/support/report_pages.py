@@ -45,7 +45,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
-        if tag not in ("meta", "link", "input", "br", "img", "path", "rect"):
+        if tag not in ("meta", "link", "input", "br", "img", "path", "rect", "wbr"):
             self._open.append(tag)
         if tag == "table":
             self.tables.append([])

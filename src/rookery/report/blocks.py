@@ -50,7 +50,7 @@ def several(count: int, noun: str) -> str:
 
 def name(method: Method, *small: str) -> str:
     """A method with the colour of its lines; `small` are texts below."""
-    below = "".join(f"<small>{escape(text)}</small>" for text in small if text)
+    below = "".join(f"<small>{escape(text).replace('_', '_<wbr>')}</small>" for text in small if text)
     return f'<span class="method">{swatch(method.place)}<span>{escape(method.label)}{below}</span></span>'
 
 

@@ -64,7 +64,7 @@ def _more(found: Sequence[Method], several_seeds: bool, tested: bool) -> str:
                     "model's outputs as they are, before any calibration; methods that train a ranking or weigh rows do not put out "
                     f"probabilities, so that these, and accuracies, say little of them.{_doubt(found)}")
     said += [SEEDS] * several_seeds + [paired(found[0].label)] * tested
-    title = "What the values are of" + ", and what ± says" * several_seeds + " and p" * tested
+    title = "What the values are of" + (f", and what ± {'and p say' if tested else 'says'}" if several_seeds else "")
     return f"<details><summary>{title}</summary>{''.join(f'<p>{escape(sentence)}</p>' for sentence in said)}</details>" if said else ""
 
 
