@@ -133,14 +133,14 @@ def _say_result(voice: Voice, job: Job, result: Run, folder: Path) -> None:
             if any(f"{which} {name}" in last for name in names):
                 table.add_row(which, *(f"{last[f'{which} {name}']:.4f}" if f"{which} {name}" in last else "–" for name in names))
         voice.say(table)
-    _say_bundle(voice, folder)
+    say_bundle(voice, folder)
     account = job.fed.ledger["train"]
     crossed = account.bytes_up + account.bytes_down
     voice.say(f"{account.exchanges} exchanges, {crossed / 1e6:.2f} MB, {account.samples} samples; see {folder}, or write a page about it: "
               f"rookery report {shlex.quote(str(folder))}", exchanges=account.exchanges, bytes=crossed, samples=account.samples)
 
 
-def _say_bundle(voice: Voice, folder: Path) -> None:
+def say_bundle(voice: Voice, folder: Path) -> None:
     """What the bundle of a run is worth on test rows, and how to use it."""
     from ..bundle.bundle import ABOUT
     from ..studies.assessment import sentences

@@ -26,6 +26,8 @@ def compare(files: Annotated[list[Path], typer.Argument(help="descriptions; the 
             by: Annotated[str, typer.Option("--by", help="the validation metric that chooses from the grid")] = "validation loss",
             tuning_seeds: Annotated[int, typer.Option("--tuning-seeds", help="further seeds that the choice is made on")] = 1,
             set: Sets = None,
+            opponents: Annotated[bool, typer.Option("--opponents/--no-opponents", help="compare with FedAvg, class weights and balanced "
+                                                    "batches as well, on the rows, net and rounds of the first file")] = True,
             out: Annotated[Path, typer.Option("--out", help="the comparison's folder; done runs in it are kept")] = Path("runs/compare"),
             title: Annotated[str, typer.Option("--title", help="of the page")] = "",
             intro: Annotated[str, typer.Option("--intro", help="a sentence or two under the title")] = "",
@@ -36,19 +38,27 @@ def compare(files: Annotated[list[Path], typer.Argument(help="descriptions; the 
     from ..studies.compare import check
     from ..studies.compare import compare as compare_all
     from ..studies.description import read, read_tree
+    from ..studies.opponents import opponents as opponents_of
 
     with speaking("compare", quiet, as_json, log_level) as voice:
         labels = [file.stem for file in files]
         if len(labels) > len({*labels}):
             raise ConfigError(f"files are told apart by their names without ending, but two are called {max(labels, key=labels.count)!r}")
-        for file in files:
-            read(file, set or ())  # what is beside it is then known by its name
+        configs = {file.stem: read(file, set or ()) for file in files}
         trees = {file.stem: read_tree(file, set or ()) for file in files}
         choices = [_choice(text) for text in grid or ()]
         tried = dict(choices)
         if len(tried) < len(choices):
             raise ConfigError(f"a grid names each entry once; write all values of {max(tried, key=[key for key, _ in choices].count)} in "
                               "one")
+        if opponents:
+            others = opponents_of(configs)
+            lacking = [key for key in tried if _lacks(others, key)]
+            if lacking:
+                voice.say(f"no opponents are compared with: FedAvg has no {lacking[0]} to choose from the grid")
+            else:
+                trees |= others
+                labels = list(trees)
         if dry_run:
             check(trees, seeds, tried, by, tuning_seeds, seed)
             _foretell(voice, trees, seeds, tried, tuning_seeds, jobs)
@@ -70,6 +80,17 @@ def compare(files: Annotated[list[Path], typer.Argument(help="descriptions; the 
         voice.say(f"the page: {page}", page=str(page))
         if any("diverged" in entry.ends for entry in entries):
             raise typer.Exit(DIVERGED)
+
+
+def _lacks(trees: dict[str, Any], key: str) -> bool:
+    """Whether opponents have no such entry, whatever its value."""
+    from dataclasses import fields
+
+    from ..algorithms import FedAvg
+
+    section, _, entry = key.partition(".")
+    own = {"algorithm": {f.name for f in fields(FedAvg)} | {"epochs"}, "objective": set[str]()}
+    return bool(trees) and section in own and entry not in own[section]
 
 
 def _facts(entry: Entry) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -101,9 +102,21 @@ class Folder:
                 told = now - began
 
         began = time.perf_counter()
-        done = study(_work, todo, self.folder / "trials.jsonl", self.jobs, tell, _is_there)
+        with one_thread():
+            done = study(_work, todo, self.folder / "trials.jsonl", self.jobs, tell, _is_there)
         return [Outcome(vector=_model(Path(trial["folder"]), trial["key"]), **{**result, "margins": tuple(result["margins"])})
                 for trial, result in done]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Inside, torch has one thread: nets of tables are too small for more, and processes share the cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _model(folder: Path, key: str) -> Tensor:

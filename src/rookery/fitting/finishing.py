@@ -69,12 +69,12 @@ def finish(start: Ready, chosen: list[Chosen], folder: Path, clock: Clock, made:
     others = [own for own in chosen if own.method.kind == "opponent"]
     best_nested = best_of(nested).label if nested else None
     said = sentence(start.goal.metric, best_nested, best_of(others).label, kept.label, tested, len(rows.labels))
-    runs = []
+    runs = [folder]
+    _leave(start, jobs[kept.label], kept, folder, bundle=True)
     for own in chosen:
-        if own.method.trains:
+        if own.method.trains and own is not kept:
             runs.append(folder / "methods" / _name(own.label))
-            _leave(start, jobs[own.label], own, runs[-1], own.label, bundle=False)
-    _leave(start, jobs[kept.label], kept, folder, kept.label, bundle=True)
+            _leave(start, jobs[own.label], own, runs[-1], bundle=False)
     made("what it is worth", time.perf_counter() - began)
     told = {"goal": start.goal.name, "metric": start.goal.metric, "about": start.goal.about, "larger": True, "kept": kept.label,
             "sentence": said, "where": rows.where, "rounds": start.setting.rounds, "splits": len(kept.outcomes),
@@ -124,7 +124,7 @@ def _by_site(start: Ready, job: Job, vectors: Tensor, rows: _TestRows) -> Tensor
     return outputs
 
 
-def _leave(start: Ready, job: Job, own: Chosen, folder: Path, label: str, bundle: bool) -> None:
+def _leave(start: Ready, job: Job, own: Chosen, folder: Path, bundle: bool) -> None:
     """What a report reads, as a run leaves it."""
     outcome = own.outcomes[0]
     folder.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ def _leave(start: Ready, job: Job, own: Chosen, folder: Path, label: str, bundle
                         "tried": [{"values": {"algorithm.lr": lr}, "score": value} for lr, value in own.tried]},
              "sensitive": start.measure.sensitive}
     result = Run(None, history, "rounds", int(last["round"]), outcome.seconds)
-    leave(job, folder, label, result, outcome.vector, about, bundle, margins)
+    leave(job, folder, own.label, result, outcome.vector, about, bundle, margins)
 
 
 def _row(own: Chosen, tested: Tested, kept: bool) -> dict[str, Any]:

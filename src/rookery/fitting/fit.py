@@ -11,7 +11,7 @@ from ..errors import ConfigError
 from ..studies.compare import own_digest
 from ..studies.description import describe, parse
 from ..training.files import held, write_whole
-from .bench import CELLS, Folder, prepared
+from .bench import CELLS, Folder, one_thread, prepared
 from .finishing import finish
 from .goals import Setting, find_goal, methods
 from .measures import make_measure
@@ -50,20 +50,26 @@ def ready(base: Tree, goal: str, folder: Path, options: Options) -> Ready:
 
 def expected(start: Ready) -> Pilot:
     """How long the fit will take, and with how many rounds, from a few rounds of every method."""
-    return plan(start.bench, start.base, start.methods, start.setting, start.seed, None if start.options.rounds else start.options.minutes,
-                len(LRS), start.options.jobs)
+    minutes = None if start.options.rounds else start.options.minutes
+    with one_thread():
+        return plan(start.bench, start.base, start.methods, start.setting, start.seed, minutes, len(LRS), start.options.jobs)
 
 
-def fit(base: Tree, goal: str, folder: Path | str, options: Options | None = None, tell: Tell | None = None) -> Fitted:
+def fit(base: Tree, goal: str, folder: Path | str, options: Options | None = None, tell: Tell | None = None,
+        on_ready: Callable[[Ready], None] | None = None) -> Fitted:
     """Train the goal's method beside its opponents, keep what is best on the sites' validation rows, and say what it is worth.
 
     base:   sections [data], [sites], [model], [federation] and [decision] of a description
     goal:   one of `GOALS`
     folder: where the bundle, the runs and what a report is made of go; a fit that was cut off there goes on
+    tell:   told what is under way, and how many seconds of work are done, of how many
+    on_ready: told what is known before the first trial
     """
     folder, options, clock = Path(folder), options or Options(), Clock((options or Options()).minutes)
     with held(folder):
         start = ready(base, goal, folder, options)
+        if on_ready is not None:
+            on_ready(start)
         pilot = _plan(start, folder)
         start = replace(start, setting=replace(start.setting, rounds=pilot.rounds),
                         methods=methods(start.goal, replace(start.setting, rounds=pilot.rounds)))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..errors import ConfigError
+from ..studies.opponents import SIMPLE
 from ..studies.values import nearest
 
 GoalName = Literal["accuracy", "auc", "ap", "partial_auc", "worst_site", "worst_group", "fair", "personal"]
@@ -92,12 +93,14 @@ def methods(goal: Goal, setting: Setting) -> list[Method]:
     return [*_opponents(goal, setting), *_nested(goal, setting)]
 
 
-def _plain(setting: Setting, label: str, objective: str = "cross_entropy", sampling: str | None = None, **more: Any) -> Method:
-    chosen: dict[str, Any] = {"name": objective}
-    if sampling is not None:
-        chosen["sampling"] = {"name": "Balanced", "field": sampling}
-    return Method(label, "opponent", {"algorithm": {"name": "FedAvg", **_steps(setting)}, "objective": chosen,
-                                      **more.pop("sections", {})}, **more)
+def _plain(setting: Setting, label: str, objective: dict[str, Any], sections: dict[str, dict[str, Any]] | None = None,
+           after: str | None = None) -> Method:
+    own = {"algorithm": {"name": "FedAvg", **_steps(setting)}, "objective": objective}
+    return Method(label, "opponent", own | (sections or {}), after)
+
+
+def _balanced(field: str) -> dict[str, Any]:
+    return {"sampling": {"name": "Balanced", "field": field}}
 
 
 def _steps(setting: Setting) -> dict[str, int]:
@@ -105,14 +108,13 @@ def _steps(setting: Setting) -> dict[str, int]:
 
 
 def _opponents(goal: Goal, setting: Setting) -> list[Method]:
-    found = [_plain(setting, FIRST), _plain(setting, "class weights", "balanced_cross_entropy"),
-             _plain(setting, "balanced batches", sampling="labels")]
+    found = [_plain(setting, label, objective) for label, objective in SIMPLE.items()]
     if setting.sensitive is not None:
-        found.append(_plain(setting, "batches balanced by group", sampling=setting.cells))
+        found.append(_plain(setting, "batches balanced by group", SIMPLE[FIRST] | _balanced(setting.cells)))
     if goal.name == "worst_site" and setting.sites > 1:
-        found.append(_plain(setting, "sites of equal weight", sections={"federation": {"weights": "equal"}}))
+        found.append(_plain(setting, "sites of equal weight", SIMPLE[FIRST], {"federation": {"weights": "equal"}}))
     if setting.layers > 1:
-        found.append(_plain(setting, "last layer again", "last_layer", setting.cells, after=FIRST))
+        found.append(_plain(setting, "last layer again", {"name": "last_layer"} | _balanced(setting.cells), after=FIRST))
     if goal.name in ("fair", "worst_group") and setting.sensitive is not None and setting.classes == 2:
         found += [Method(f"{label}, thresholds by group", "opponent", after=label, by_group=True, trains=False)
                   for label in (FIRST, "class weights")]
@@ -153,7 +155,6 @@ def _personal(setting: Setting) -> list[Method]:
     """One model for all, the same after steps of each site, and starts that are learned for such steps."""
     adapted = {"personal": {"steps": 5, "lr": 0.1}}
     half = setting.batch // 2
-    return [_plain(setting, FIRST),
-            _plain(setting, "FedAvg, adapted", sections=adapted),
+    return [_plain(setting, FIRST, SIMPLE[FIRST]), _plain(setting, "FedAvg, adapted", SIMPLE[FIRST], adapted),
             _by("FCSG-M", "MAML", {"name": "maml", "inner_lr": 0.1, "query": half},
                 {"local_steps": setting.local_steps, "outer": 1, "inner": half}, adapted)]

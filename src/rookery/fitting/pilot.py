@@ -51,7 +51,8 @@ def plan(bench: Bench, base: Tree, methods: Sequence[Method], setting: Setting, 
         rounds = min(max(rounds, LEAST), MOST)
     if jobs is None and work(rounds) < SHORT:
         processes = 1
-    seconds = work(rounds) / processes + (START * 3 if processes > 1 else 0)
+    # what comes after the trials, references and tests, takes about as long as the pilot
+    seconds = work(rounds) / processes + (START * 3 if processes > 1 else 0) + 2 * spent
     return Pilot(rounds, round(seconds, 1), processes)
 
 

@@ -110,7 +110,7 @@ def best_thresholds(histogram: NDArray[np.float64], score: Score, by_group: bool
 
 def _nearest(rate: NDArray[np.float64], levels: NDArray[np.float64]) -> NDArray[np.int64]:
     """For each level and group the edge at which the group's rate is nearest to it; a group without rows has any."""
-    return np.abs(np.nan_to_num(rate, nan=0.0)[None] - levels[:, None, None]).argmin(1)
+    return np.asarray(np.abs(np.nan_to_num(rate, nan=0.0)[None] - levels[:, None, None]).argmin(1))
 
 
 def crossed(halves: NDArray[np.float64], score: Score, by_group: bool = False) -> float:

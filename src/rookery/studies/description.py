@@ -89,8 +89,8 @@ def read_tree(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         slashes = "; a path with backslashes stands in single quotes, or has slashes instead" if _backslashes(path) else ""
         raise ConfigError(f"{path} is not TOML: {error}{slashes}") from None
-    for override in overrides:
-        _override(tree, override)
+    for said in overrides:
+        override(tree, said)
     return tree
 
 
@@ -258,11 +258,12 @@ def _what(found: Any) -> str:
     return f"a class derived from {found.__mro__[1].__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
 
 
-def _override(tree: dict[str, Any], override: str) -> None:
-    key, equals, value = override.partition("=")
+def override(tree: dict[str, Any], said: str) -> None:
+    """Put what is said as section.key=value into a tree of tables."""
+    key, equals, value = said.partition("=")
     section, dot, entry = key.strip().partition(".")
     if not equals or not dot:
-        raise ConfigError(f"an override reads section.key=value, as in run.rounds=20; got {override!r}")
+        raise ConfigError(f"an override reads section.key=value, as in run.rounds=20; got {said!r}")
     try:
         parsed = tomllib.loads(f"v = {value.strip()}")["v"]
     except tomllib.TOMLDecodeError:

@@ -1,0 +1,169 @@
+"""The command `rookery fit`: from a table and a goal to a model in use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from ..errors import ConfigError
+from .commands import say_bundle
+from .console import app, complain, escaped
+from .exits import INTERRUPTED
+from .manners import AsJson, DryRun, LogLevel, Quiet, Seed, Sets, Voice, duration, overrides, speaking
+
+if TYPE_CHECKING:
+    from ..fitting.options import Ready
+
+
+@app.command()
+def fit(rows: Annotated[list[str], typer.Argument(help="a CSV or Parquet file, several of one site each, an NPZ file, a folder of "
+                                                       "pictures, a data set by name, or a description with [data], [sites], [model]")],
+        goal: Annotated[str, typer.Option("--goal", help="accuracy, auc, ap, partial_auc, worst_site, worst_group, fair or personal")],
+        label: Annotated[str | None, typer.Option("--label", help="the column to predict")] = None,
+        site: Annotated[str | None, typer.Option("--site", help="the column that says whose a row is")] = None,
+        group: Annotated[str | None, typer.Option("--group", help="a column whose rows stay together, such as the patient")] = None,
+        positive: Annotated[list[str] | None, typer.Option("--positive", help="the class that is looked for; may be repeated")] = None,
+        sensitive: Annotated[str | None, typer.Option("--sensitive", help="the column of the groups of fair and worst_group")] = None,
+        minutes: Annotated[float | None, typer.Option("--minutes", help="in all; the rounds follow from it. Default: 100 rounds")] = None,
+        rounds: Annotated[int | None, typer.Option("--rounds", help="of every trial, instead of what the minutes allow")] = None,
+        net: Annotated[str | None, typer.Option("--net", help="mlp, linear, lenet, …; `rookery list` has them")] = None,
+        kind: Annotated[str, typer.Option("--kind", help="of fair: equality of opportunity, equalised odds or demographic parity")]
+        = "equality of opportunity",
+        gap: Annotated[float, typer.Option("--gap", help="of fair: how far the groups' rates may lie apart")] = 0.05,
+        max_fpr: Annotated[float, typer.Option("--max-fpr", help="of partial_auc: false positive rates up to this")] = 0.1,
+        pool: Annotated[bool, typer.Option("--pool/--no-pool", help="whether rows may be pooled for reference lines")] = True,
+        set: Sets = None,
+        out: Annotated[Path | None, typer.Option("--out", help="the fit's folder; a fit that was cut off there goes on")] = None,
+        jobs: Annotated[int | None, typer.Option("--jobs", help="processes at a time; default: one per core")] = None,
+        seed: Seed = None, dry_run: DryRun = False, quiet: Quiet = False, as_json: AsJson = False, log_level: LogLevel = "warning") -> None:
+    """Train a goal's method beside its opponents, keep the best, calibrate it, and say whether nesting paid: bundle and report."""
+    from ..fitting import Options
+    from ..fitting import fit as fit_all
+    from ..fitting.fit import expected, ready
+
+    with speaking("fit", quiet, as_json, log_level) as voice:
+        base = _description(rows, {"label": label, "site": site, "group": group, "positive": tuple(positive or ())}, sensitive, net)
+        base = _overridden(base, overrides(set, seed))
+        options = Options(minutes=minutes, rounds=rounds, sensitive=sensitive, kind=kind, gap=gap, max_fpr=max_fpr, pool=pool, jobs=jobs)
+        folder = out or Path("runs") / f"fit-{Path(rows[0]).stem}-{goal}"
+        if dry_run:
+            start = ready(base, goal, folder, options)
+            _announce(voice, start)
+            pilot = expected(start)
+            voice.say(f"{len(start.methods)} methods, {pilot.rounds} rounds a trial in {pilot.jobs} processes: it would take about "
+                      f"{duration(pilot.seconds)}; nothing was written", dry_run=True, rounds=pilot.rounds, minutes=pilot.seconds / 60)
+            _say_traffic(voice, start, pilot.rounds)
+            return
+        try:
+            with voice.progress("seconds of work") as bar:
+                def tell(what: str, done: float, number: float) -> None:
+                    bar.beside = what
+                    bar(round(done), round(number))
+
+                done = fit_all(base, goal, folder, options, tell, lambda start: _announce(voice, start))
+        except KeyboardInterrupt:
+            voice.say(folder=str(folder), reason="interrupted")
+            complain(f"interrupted; the same command goes on with what is in {folder}")
+            raise typer.Exit(INTERRUPTED) from None
+        _say(voice, done.told)
+        voice.say(folder=str(folder), fit=done.told)
+        say_bundle(voice, folder)
+        page = _page(done.runs, folder / "report.html", done.told)
+        voice.say(f"the page: {page}", page=str(page))
+
+
+def _description(rows: list[str], columns: dict[str, Any], sensitive: str | None, net: str | None) -> dict[str, Any]:
+    """The sections that the arguments stand for."""
+    from ..data.readers import DATASETS, ROWS
+    from ..data.readers.sites import name_of
+    from ..studies.description import read_tree
+
+    first, given = rows[0], {key: value for key, value in columns.items() if value}
+    tree: dict[str, Any]
+    if first.endswith(".toml"):
+        tree = {section: table for section, table in read_tree(first).items() if section not in ("algorithm", "objective")}
+        tree["data"] = {**tree.get("data", {}), **given}
+    elif name_of(first) is not None or first in DATASETS or first in ROWS:
+        tree = {"data": {"name": first, **given}}
+    elif first.lower().endswith(".npz"):
+        tree = {"data": {"npz": first, **given}}
+    elif Path(first).is_dir():
+        tree = {"data": {"images": first, **given}}
+    else:
+        if "label" not in given:
+            raise ConfigError(f"say which column of {first} is to be predicted, with --label")
+        tree = {"data": {"table": first if len(rows) == 1 else tuple(rows), **given}}
+        if sensitive is not None:
+            tree["data"]["keep"] = (sensitive,)
+    if len(rows) > 1 and "table" not in tree["data"]:
+        raise ConfigError(f"several files are those of one table, one for each site; {first} is something else")
+    if net is not None:
+        tree["model"] = {**tree.get("model", {}), "name": net}
+    return tree
+
+
+def _overridden(tree: dict[str, Any], said: list[str]) -> dict[str, Any]:
+    from ..studies.description import override
+
+    for one in said:
+        override(tree, one)
+    return tree
+
+
+def _announce(voice: Voice, start: Ready) -> None:
+    """What is there to train on, before anything is."""
+    sizes, held, classes = start.rows.data.sizes, start.rows.data.split("validation"), start.rows.test.classes
+    voice.say(f"goal {start.goal.name}: {start.goal.metric}, {start.goal.about}. {int(sizes.sum())} rows to train on at {len(sizes)} sites "
+              f"of {sizes.min()}–{sizes.max()}, {0 if held is None else int(held.sizes.sum())} for validation, {len(start.rows.test)} for "
+              f"the test; classes {', '.join(classes)}", goal=start.goal.name, sites=len(sizes), classes=list(classes),
+              rows={"training": int(sizes.sum()), "validation": 0 if held is None else int(held.sizes.sum()), "test": len(start.rows.test)},
+              methods=[method.label for method in start.methods])
+    for note in start.rows.notes:
+        voice.warn(note)
+
+
+def _say_traffic(voice: Voice, start: Ready, rounds: int) -> None:
+    """What the methods would send, each once."""
+    from dataclasses import replace
+
+    from ..fitting.training import tree_of
+    from ..studies.build import assemble
+    from ..studies.description import parse
+
+    setting, sent = replace(start.setting, rounds=rounds), 0
+    for method in start.methods:
+        if method.trains:
+            coming = assemble(parse(tree_of(start.base, method, setting, 0.1, start.seed)), start.rows).forecast()
+            sent += 0 if coming is None else coming.up + coming.down
+    voice.say(f"one trial of every method would send {sent / 1e6:.2f} MB over a network", bytes=sent)
+
+
+def _say(voice: Voice, told: dict[str, Any]) -> None:
+    table = Table("", "step size", "validation", f"test {told['metric']}", "more than FedAvg",
+                  title=f"{told['where']}; {told['rounds']} rounds; 95 % intervals of the test rows")
+    for row in told["rows"]:
+        name = f"[bold]{escaped(row['label'])}, kept[/bold]" if row["kept"] else escaped(row["label"])
+        lr = row["setting"].get("algorithm.lr")
+        table.add_row(name, "–" if lr is None else f"{lr:g}", "–" if row["validation"] is None else f"{row['validation']:.4f}",
+                      _interval(row["test"]), _interval(row["difference"], "+"))
+    voice.say(table)
+    voice.say(told["sentence"])
+    for note in told["notes"]:
+        voice.say(note)
+
+
+def _interval(found: list[float | None] | None, sign: str = "") -> str:
+    if found is None or found[0] is None:
+        return "–"
+    ends = "" if None in found else f" ({found[1]:{sign}.3f} to {found[2]:{sign}.3f})"
+    return f"{found[0]:{sign}.4f}{ends}"
+
+
+def _page(folders: list[Path], out: Path, told: dict[str, Any]) -> Path:
+    from .. import report as reports
+
+    title = f"A model for {told['metric']}"
+    return reports.write([reports.load(folder) for folder in folders], out, title, fit=told)
