@@ -45,6 +45,7 @@ def test_json_is_all_that_is_printed_and_says_what_the_run_came_to(file: Path, t
     assert Path(told["bundle"]).is_dir()
     assert about["seed"] == 3
     last = json.loads((tmp_path / "out" / "history.jsonl").read_text().splitlines()[-1])
+    assert f"the model: rookery predict {told['bundle']} new.csv -o out.csv" in told["said"]
     assert told["scores"] == {name: value for name, value in last.items() if name.startswith(("test ", "validation "))}
 
 
@@ -80,7 +81,7 @@ def test_a_dry_run_writes_nothing_and_foretells_the_ledger(file: Path, tmp_path:
 def test_a_comparison_has_the_same_manners(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                            capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["compare", "run.toml", "--seeds", "2", "--seed", "5", "--jobs", "1", "--out", "out"]
+    words = ["compare", "run.toml", "--seeds", "2", "--seed", "5", "--jobs", "1", "--out", "out", "--no-opponents"]
     assert command(monkeypatch, *words, "--dry-run", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["runs"], told["processes"]) == (2, 1)
@@ -162,6 +163,14 @@ def test_the_time_left_follows_from_the_pieces_after_the_first(monkeypatch: pyte
     bar.beside = "AUC 0.9"
     clock.work(bar, 4, 10.0, first=500.0)
     assert shown == ["AUC 0.9", "AUC 0.9", "AUC 0.9, 20 s left", "AUC 0.9, 10 s left", "AUC 0.9, 0 s left"]
+    shown.clear()
+    clock.work(bar, 3, 7.0)  # other work, with a clock of its own
+    bar(3, 4)
+    assert shown == ["AUC 0.9", "AUC 0.9", "AUC 0.9, 7 s left", "AUC 0.9, 0 s left", "AUC 0.9"]
+    for done, number in ((1, 9), (2, 8), (3, 9)):  # what there is to do is estimated anew
+        clock.now += 3.0
+        bar(done, number)
+    assert shown[-1] == "AUC 0.9, 18 s left"
     assert [duration(99), duration(100), duration(5699), duration(5701)] == ["99 s", "2 minutes", "95 minutes", "1.6 hours"]
 
 

@@ -47,7 +47,7 @@ class Bar:
 
     def __call__(self, done: int, number: int) -> None:
         now = time.monotonic()
-        if number != self.number or done < self.done:  # other work begins
+        if done < self.done or (self.done == self.number != number):  # other work begins
             self.first, self.shown = None, (now, -math.inf) if self.part else (-math.inf, -math.inf)
         elif self.first is None and done > self.done:
             self.first = now, done
@@ -64,15 +64,17 @@ class Bar:
 
 
 class Voice:
-    """What a command says: to people as it goes on, or at its end as one JSON object of the facts that it was told."""
+    """What a command says: to people as it goes on, or at its end as one JSON object of facts, with the sentences under `said`."""
 
     def __init__(self, command: str, quiet: bool, as_json: bool) -> None:
         self.quiet, self.as_json = quiet, as_json
-        self.facts: dict[str, Any] = {"command": command, "warnings": []}
+        self.facts: dict[str, Any] = {"command": command, "said": [], "warnings": []}
 
     def say(self, what: RenderableType | None = None, **facts: Any) -> None:
         """A sentence or a table for people, and what it says as facts by name."""
         self.facts |= facts
+        if isinstance(what, str):
+            self.facts["said"].append(what)
         if what is None or self.quiet or self.as_json:
             return
         if isinstance(what, str):

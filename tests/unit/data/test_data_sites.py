@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rookery.data import load
+from rookery.data.readers.facts import FACTS
 from rookery.data.readers.sites import SITE_ROWS, TABLES
 from rookery.errors import DataError
 
@@ -32,6 +33,12 @@ def test_the_published_rows_are_all_there(name: str, monkeypatch: pytest.MonkeyP
         assert not {*fields["group"][found.train].tolist()} & {*fields["group"][found.test].tolist()}
     leaks = {"ID14", "DIED", "EXPD14", "MIS_Status", "Term", "dep_delay", "ct_result", "duration", "vehicleSearch", "time", "num", "event"}
     assert not leaks & {*found.schema.inputs}
+
+
+def test_what_is_said_of_a_table_before_it_is_read_is_what_its_publisher_has() -> None:
+    for name, (rows, _, sites, _) in {**PUBLISHED, **LARGE}.items():
+        facts = FACTS[f"sites/{name}"]
+        assert (int(facts.rows.replace(" ", "")), facts.sites) == (rows, sites), name
 
 
 def test_a_table_that_is_not_there_names_its_publisher_and_licence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
