@@ -40,13 +40,16 @@ Score = Callable[[Rates], NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class HalfHistograms(Program):
-    """Histograms of a client's rows of a split by half, group, class and bin; halves are every second row of a group and class."""
+    """Histograms of a client's rows of a split by half, group, class and bin; halves are every second row of a group and class.
+
+    Every second client begins with the other half, so that both have rows where clients have a row or two of each.
+    """
 
     split: str
     field: str | None
     groups: int
 
-    def total(self, c: Client, x: Tensor, edges: Tensor) -> Tensor:
+    def total(self, c: Client, x: Tensor, edges: Tensor, first: float) -> Tensor:
         """(2 · groups · 2 · bins) counts."""
         b = c.rows(self.split)
         if not len(b.labels):
@@ -56,7 +59,7 @@ class HalfHistograms(Program):
         cell, half = 2 * group + (b.labels > 0), torch.zeros_like(group)
         for number in range(2 * self.groups):
             rows = (cell == number).nonzero()[:, 0]
-            half[rows] = torch.arange(len(rows), device=rows.device) % 2
+            half[rows] = (torch.arange(len(rows), device=rows.device) + int(first)) % 2
         return histograms_by_client(margin, b.labels, half * self.groups + group, 2 * self.groups, edges).flatten()
 
 
@@ -67,7 +70,8 @@ def group_histograms(fed: Federation[Problem], x: Tensor | Placed, split: str, f
     """
     program = HalfHistograms(split, field, groups)
     with fed.phase("evaluation"):
-        total = fed.sum(fed.map(program.total, x if isinstance(x, Placed) else fed.broadcast(x), fed.broadcast(default_edges())))
+        X, edges = x if isinstance(x, Placed) else fed.broadcast(x), fed.broadcast(default_edges())
+        total = fed.sum(fed.map(program.total, X, edges, np.arange(fed.population) % 2))
     return np.asarray(total.cpu().numpy(), dtype=np.float64).reshape(2, groups, 2, -1)
 
 
@@ -96,27 +100,41 @@ def best_thresholds(histogram: NDArray[np.float64], score: Score, by_group: bool
     places = np.repeat(np.arange(len(edges))[:, None], groups, 1)
     if by_group:
         every = rates_at(histogram, places)
-        share = (every.fpr * every.negatives + every.tpr * every.positives) / (every.negatives + every.positives)
+        above = np.nan_to_num(every.fpr) * every.negatives + np.nan_to_num(every.tpr) * every.positives
+        share = above / np.maximum(every.negatives + every.positives, 1)
         levels = np.linspace(0, 1, LEVELS)
-        matched = [_nearest(rate, levels) for rate in (every.tpr, every.fpr, share)]
-        own = np.nan_to_num(np.minimum(every.tpr, 1 - every.fpr), nan=-1.0).argmax(0)
+        matched = [_nearest(every.tpr, levels, highest=True), _nearest(every.fpr, levels), _nearest(share, levels)]
+        own = np.nan_to_num(np.fmin(every.tpr, 1 - every.fpr), nan=-1.0).argmax(0)
         places = np.concatenate([places, *matched, own[None]])
     values = np.nan_to_num(score(rates_at(histogram, places)), nan=-np.inf)
     # of equals the middle one, which is the farthest from being worse
-    best = np.flatnonzero(values == values.max())
-    place = places[best[len(best) // 2]]
+    place = places[_middle(values == values.max())]
+    if by_group:
+        below = histogram.cumsum(-1)[..., :-1]
+        at = np.take_along_axis(below, place[:, None, None], -1)
+        place = np.asarray([_middle(same) for same in (below == at).all(1)])
     return edges[place], float(values.max())
 
 
-def _nearest(rate: NDArray[np.float64], levels: NDArray[np.float64]) -> NDArray[np.int64]:
-    """For each level and group the edge at which the group's rate is nearest to it; a group without rows has any."""
-    return np.asarray(np.abs(np.nan_to_num(rate, nan=0.0)[None] - levels[:, None, None]).argmin(1))
+def _middle(wanted: NDArray[np.bool_]) -> int:
+    """The middle one of the places that are wanted."""
+    places = np.flatnonzero(wanted)
+    return int(places[len(places) // 2])
+
+
+def _nearest(rate: NDArray[np.float64], levels: NDArray[np.float64], highest: bool = False) -> NDArray[np.int64]:
+    """For each level and group the edge, lowest or highest, at which the group's rate is nearest to it; without rows it has any."""
+    off = np.abs(np.nan_to_num(rate, nan=0.0)[None] - levels[:, None, None])
+    return np.asarray(len(rate) - 1 - off[:, ::-1].argmin(1) if highest else off.argmin(1))
 
 
 def crossed(halves: NDArray[np.float64], score: Score, by_group: bool = False) -> float:
-    """What thresholds are worth that are chosen on one half of the rows and scored on the other, in both ways."""
+    """What thresholds are worth that are chosen on one half of the rows and scored on the other, in both ways.
+
+    Where a half does not define the score, they are chosen and scored on both halves together.
+    """
     edges, found = default_edges(halves.shape[-1]).numpy(), []
     for chosen, scored in ((halves[0], halves[1]), (halves[1], halves[0])):
         at, _ = best_thresholds(chosen, score, by_group)
         found.append(float(score(rates_at(scored, np.searchsorted(edges, at)))))
-    return float(np.mean(found))
+    return best_thresholds(halves.sum(0), score, by_group)[1] if np.isnan(found).any() else float(np.mean(found))
