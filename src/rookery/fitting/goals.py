@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ..errors import ConfigError
+from ..objectives.fairness import Kind as FairKind
 from ..studies.opponents import SIMPLE
 from ..studies.values import nearest
 
@@ -44,6 +45,14 @@ def find_goal(name: str) -> Goal:
     if name not in GOALS:
         raise ConfigError(f"there is no goal {name!r}; {nearest(name, list(GOALS))}The goals are {', '.join(GOALS)}")
     return GOALS[name]
+
+
+def check_choices(kind: str, gap: float, max_fpr: float) -> None:
+    """Refuse what no goal can mean."""
+    if kind not in get_args(FairKind):
+        raise ConfigError(f"kind is one of {', '.join(get_args(FairKind))}; {nearest(kind, get_args(FairKind))}It was given {kind!r}")
+    if not 0 <= gap < 1 or not 0 < max_fpr <= 1:
+        raise ConfigError(f"gap is a difference of rates from 0 to 1, and max_fpr a rate above 0; got {gap} and {max_fpr}")
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from .goals import Goal
 
 TENTH = 0.1  # of the sites, those where the score is lowest
 LEAST = 5  # rows of each class that a site needs for an AUC that says something
+MORE = "Give more rows, or a larger share of them to validation with data.validation"
 Numbers = NDArray[np.float64]
 
 
@@ -76,7 +77,9 @@ class Measure:
         evaluation, fed = job.evaluation, job.fed
         if self.decides:
             halves = group_histograms(fed, vector, "validation", self.sensitive, self.groups)
-            margins, _ = best_thresholds(halves.sum(0), self._score, by_group)
+            margins, whole = best_thresholds(halves.sum(0), self._score, by_group)
+            if not np.isfinite(whole):
+                raise DataError(f"the sites' validation rows have no {self.goal.metric}: they lack a class. {MORE}")
             return Measured(crossed(halves, self._score, by_group), tuple(margins.tolist()))
         found = evaluation.at_clients(fed, vector, "validation")
         if self.goal.name == "worst_site":
@@ -88,8 +91,7 @@ class Measure:
             return Measured(found["adapted accuracy"], scores=found)
         name = {"auc": "AUC", "ap": "AP", "partial_auc": "partial AUC"}.get(self.goal.name, "accuracy")
         if name not in found:
-            raise DataError(f"the sites' validation rows have no {name}: they lack a class. Give more rows, or a larger share of them to "
-                            "validation")
+            raise DataError(f"the sites' validation rows have no {name}: they lack a class. {MORE}")
         return Measured(found[name], scores=found)
 
     def _worst(self, job: Job, vector: Tensor) -> float:
@@ -148,8 +150,8 @@ class Measure:
         return self._worst_rates if self.goal.name == "worst_group" else self._fair_rates
 
     def _worst_rates(self, rates: Rates) -> Numbers:
-        found = np.concatenate([rates.tpr, 1 - rates.fpr], -1)
-        return np.asarray(np.nanmin(found, -1))
+        found = np.fmin.reduce(np.concatenate([rates.tpr, 1 - rates.fpr], -1), -1)
+        return np.asarray(np.where((rates.negatives.sum(-1) > 0) & (rates.positives.sum(-1) > 0), found, np.nan))
 
     def _fair_rates(self, rates: Rates) -> Numbers:
         """Balanced accuracy of all rows, less the excess of the largest difference between a group's rate and that of all."""
@@ -164,12 +166,13 @@ class Measure:
                 found = np.where(rows > 0, np.abs(share - _pooled(share, rows)[..., None]), np.nan)
             case _:
                 found = gaps["tpr"]
-        excess = np.maximum(0.0, np.nan_to_num(np.nanmax(found, -1)) - self.gap)
+        excess = np.maximum(0.0, np.fmax.reduce(found, -1) - self.gap)
         return np.asarray((tpr + 1 - fpr) / 2 - excess)
 
 
 def _pooled(rate: Numbers, rows: Numbers) -> Numbers:
-    return np.asarray((np.nan_to_num(rate) * rows).sum(-1) / np.maximum(rows.sum(-1), 1e-12))
+    with np.errstate(invalid="ignore"):
+        return np.asarray((np.nan_to_num(rate) * rows).sum(-1) / rows.sum(-1))
 
 
 def _mean(values: Numbers, w: Numbers) -> float:
@@ -217,7 +220,7 @@ def ranked(margin: Numbers, labels: NDArray[np.int64], w: Numbers, which: str = 
     tpr, fpr = np.concatenate([[0.0], tp / p.sum()]), np.concatenate([[0.0], fp / n.sum()])
     if which == "auc":
         return _area(tpr, fpr)
-    inside = fpr < max_fpr
+    inside = fpr <= max_fpr  # of a step at the bound the lower end closes the area
     x, y = np.append(fpr[inside], max_fpr), np.append(tpr[inside], np.interp(max_fpr, fpr, tpr))
     return _area(y, x) / max_fpr
 

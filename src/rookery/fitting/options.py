@@ -10,7 +10,7 @@ from ..errors import ConfigError
 from ..studies.build import Prepared
 from ..studies.leaving import BUNDLE
 from .bench import Folder
-from .goals import Goal, Method, Setting
+from .goals import Goal, Method, Setting, check_choices
 from .measures import Measure
 from .training import Tree
 
@@ -46,8 +46,7 @@ class Options:
             raise ConfigError(f"rounds must be at least 1; got {self.rounds}")
         if self.local_steps < 1 or self.batch < 4:
             raise ConfigError(f"a round has one local step at least, and a step four rows; got {self.local_steps} and {self.batch}")
-        if not 0 <= self.gap < 1 or not 0 < self.max_fpr <= 1:
-            raise ConfigError(f"gap is a difference of rates from 0 to 1, and max_fpr a rate above 0; got {self.gap} and {self.max_fpr}")
+        check_choices(self.kind, self.gap, self.max_fpr)
 
 
 @dataclass(frozen=True)
