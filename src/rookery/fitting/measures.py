@@ -85,7 +85,10 @@ class Measure:
         if self.goal.name == "worst_site":
             return Measured(self._worst(job, vector), scores=found)
         if self.goal.name == "worst_group":
-            return Measured(self._worst_cell(self._predicted(job, vector), None), scores=found)
+            value = self._worst_cell(self._predicted(job, vector), None)
+            if np.isnan(value):
+                raise DataError(f"the sites' validation rows have no {self.goal.metric}: they lack a class. {MORE}")
+            return Measured(value, scores=found)
         if self.goal.name == "personal" and job.personal is not None:
             found |= job.personal.scores(evaluation, vector, "validation", fed.ledger)
             return Measured(found["adapted accuracy"], scores=found)
@@ -133,6 +136,8 @@ class Measure:
 
     def _worst_cell(self, rows: Scored, weight: Numbers | None) -> float:
         w = np.ones(len(rows.labels)) if weight is None else weight
+        if not np.bincount(rows.labels, w, self.classes).all():
+            return float("nan")
         cell = rows.group * self.classes + rows.labels
         size = np.bincount(cell, w)
         hits = np.bincount(cell, w * (rows.decided == rows.labels))

@@ -1,0 +1,40 @@
+"""Small rows with sites and groups, prepared as a description would have them, for what fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from rookery.data import Data, Table, hold_out
+from rookery.fitting.bench import with_cells
+from rookery.studies.build import Prepared, assemble
+from rookery.studies.description import parse
+from rookery.studies.job import Job
+
+BASE: dict[str, dict[str, Any]] = {"data": {"name": "rows of a test"}, "model": {"hidden": [4]}}
+
+
+def table(rows: int = 200, sites: int = 2, classes: int = 2, positives: Callable[[Any], Any] | None = None,
+          seed: int = 0) -> tuple[Table, list[str]]:
+    """Rows whose first input goes with the label, less so for one of two groups, and whose they are."""
+    r = np.random.default_rng(seed)
+    labels = r.integers(0, classes, rows) if positives is None else positives(np.arange(rows)).astype(np.int64)
+    sex = r.integers(0, 2, rows)
+    inputs = r.normal(0, 1, (rows, 3)) + np.stack([labels * (2.0 - sex), labels * 0.0, sex], 1)
+    fields = {"inputs": torch.from_numpy(inputs).float(), "labels": torch.from_numpy(labels), "sex": torch.from_numpy(sex)}
+    return Table(fields, tuple("abcdef"[:classes]), "rows of a test", {"sex": ("f", "m")}), [f"s{k}" for k in r.integers(0, sites, rows)]
+
+
+def prepared(split: int = 0, sensitive: str | None = "sex", **options: Any) -> Prepared:
+    """The rows with those of a split held out; they are the server's test rows as well."""
+    whole, owners = table(**options)
+    train, held = hold_out(Data.by_site(dict(whole.fields), owners), 0.3, split)
+    return with_cells(Prepared(train.with_splits(validation=held), whole), sensitive)
+
+
+def job_of(rows: Prepared, sections: dict[str, Any] | None = None) -> Job:
+    """FedAvg on rows, for its model and evaluation."""
+    return assemble(parse({**BASE, "algorithm": {"name": "FedAvg", "lr": 0.1}, **(sections or {})}), rows)
