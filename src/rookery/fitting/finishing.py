@@ -52,11 +52,20 @@ def _test(start: Ready) -> _TestRows:
     later, table = start.rows.data.splits.get("test"), start.rows.test
     fields = table.fields if later is None else later.fields
     zero = np.zeros(len(fields["labels"]), dtype=np.int64)
-    site = np.repeat(np.arange(len(later.names)), later.sizes) if later is not None else fields.get("site", torch.from_numpy(zero)).numpy()
+    column = _site_column(start)
+    site = (np.repeat(np.arange(len(later.names)), later.sizes) if later is not None else
+            zero if column is None else fields[column].numpy())
     group = zero if start.measure.sensitive is None else fields[start.measure.sensitive].cpu().numpy()
     units = fields["group"].cpu().numpy() if "group" in fields else None
     where = "at the sites" if later is not None else "at the server"
     return _TestRows(fields["inputs"].cpu(), fields["labels"].cpu(), site, group, units, f"{len(zero)} test rows {where}")
+
+
+def _site_column(start: Ready) -> str | None:
+    """The column of the server's test rows that names the sites of the federation; None where they are of no site."""
+    named = start.base.get("sites", {}).get("column", "site")
+    known = set(start.rows.test.names.get(named, ())) if named in start.rows.test.fields else set()
+    return named if known >= set(start.rows.data.names) else None
 
 
 def finish(start: Ready, chosen: list[Chosen], folder: Path, clock: Clock, made: Callable[[str, float], None]) -> Fitted:
@@ -101,8 +110,7 @@ def _references(start: Ready, job: Job, rows: _TestRows) -> dict[str, tuple[Scor
     """Lines to compare with that are never kept: sites alone, and models of pooled rows."""
     found: dict[str, tuple[Scored, str]] = {}
     names, later = start.rows.data.names, start.rows.data.splits.get("test")
-    owned = later is not None or ("site" in start.rows.test.fields and set(start.rows.test.names["site"]) >= set(names))
-    if owned and len(names) > 1 and not job.fed.only_sums:
+    if (later is not None or _site_column(start) is not None) and len(names) > 1 and not job.fed.only_sums:
         vectors, lr = alone(job, start.setting.rounds, start.setting.local_steps, start.setting.batch, LRS)
         outputs = of_owners(job, vectors, later) if later is not None else _by_site(start, job, vectors, rows)
         found["every site alone"] = (rows.scored(outputs), f"each site's rows by its own model, step size {lr:g}")
@@ -114,8 +122,8 @@ def _references(start: Ready, job: Job, rows: _TestRows) -> dict[str, tuple[Scor
 
 
 def _by_site(start: Ready, job: Job, vectors: Tensor, rows: _TestRows) -> Tensor:
-    """Outputs of the server's test rows, each by the model of the site that it is of; of a site without one, by the mean of all."""
-    names, outputs = start.rows.test.names["site"], torch.zeros(len(rows.labels), len(start.rows.test.classes))
+    """Outputs of the server's test rows, each by the model of the site that it is of; of a site without one, by the mean of all models."""
+    names, outputs = start.rows.test.names[_site_column(start) or ""], torch.zeros(len(rows.labels), len(start.rows.test.classes))
     for place in np.unique(rows.site):
         own = torch.from_numpy(rows.site == place)
         known = names[place] in job.fed.data.names

@@ -48,11 +48,11 @@ def ready(base: Tree, goal: str, folder: Path, options: Options) -> Ready:
     return Ready(found, base, options, rows, measure, bench, setting, methods(found, setting))
 
 
-def expected(start: Ready) -> Pilot:
-    """How long the fit will take, and with how many rounds, from a few rounds of every method."""
+def expected(start: Ready, needed: bool = True) -> Pilot:
+    """How long the fit will take, and with how many rounds, from a few rounds of every method; where that is not `needed`, perhaps 0."""
     minutes = None if start.options.rounds else start.options.minutes
     with one_thread():
-        return plan(start.bench, start.base, start.methods, start.setting, start.seed, minutes, len(LRS), start.options.jobs)
+        return plan(start.bench, start.base, start.methods, start.setting, start.seed, minutes, len(LRS), start.options.jobs, needed)
 
 
 def fit(base: Tree, goal: str, folder: Path | str, options: Options | None = None, tell: Tell | None = None,
@@ -94,6 +94,6 @@ def _plan(start: Ready, folder: Path) -> Pilot:
         if {key: there[key] for key in told} != json.loads(json.dumps(told)):
             raise ConfigError(f"{folder} holds a fit of other rows, another goal or other options; take another folder with --out")
         return Pilot(**there["pilot"])
-    pilot = expected(start)
+    pilot = expected(start, needed=start.options.rounds is None)
     write_whole(folder / PLAN, json.dumps({**told, "pilot": vars(pilot)}, indent=1))
     return pilot

@@ -14,7 +14,7 @@ from .search import SPLITS
 from .training import LOOKS, Tree, train, tree_of
 
 FEW = 8  # rounds of a pilot
-GROWN = 0.7  # values that a grid grows by on average
+GROWN = 1.0  # values that a grid grows by on average
 LEAST, MOST = 20, 400  # rounds that minutes are turned into
 SHORT = 20.0  # seconds of work below which one process does it all
 START = 4.0  # seconds that it takes to start processes
@@ -31,8 +31,10 @@ class Pilot:
 
 
 def plan(bench: Bench, base: Tree, methods: Sequence[Method], setting: Setting, seed: int, minutes: float | None, grid: int,
-         jobs: int | None) -> Pilot:
-    """Time a few rounds of every method, and choose."""
+         jobs: int | None, needed: bool = False) -> Pilot:
+    """Time a few rounds of every method, and choose; where rounds and processes are given there is nothing to choose, nor to tell."""
+    if minutes is None and jobs is not None and not needed:
+        return Pilot(setting.rounds, 0.0, jobs)
     began, rates, fixed = time.perf_counter(), 0.0, 0.0
     for method in methods:
         if method.trains:

@@ -15,8 +15,8 @@ from .bench import Bench, Trial
 from .goals import FIRST, Method, Setting
 from .training import Outcome, Tree, decide, tree_of
 
-LRS = (0.03, 0.1, 0.3, 1.0)
-GROWTH = 2  # how often a grid may grow by one value beyond its edge
+LRS = (0.1, 0.3, 1.0)
+GROWTH = 3  # how often a grid may grow by one value beyond its edge
 SPLITS = 3  # further splits of training and validation rows, and the first
 Tell = Callable[[str, float], None]
 

@@ -52,7 +52,7 @@ def sentence(metric: str, nested: str | None, other: str, kept: str, tested: Tes
 
     nested, other: the best of the nested methods and of their opponents, both by validation rows
     """
-    keeps = f"{kept} was the best on validation rows and is kept."
+    keeps = f"Kept, as the best on validation rows: {kept}."
     if nested is None:
         return f"There is no nested method for this goal on these rows. {keeps}"
     gain, low, high = tested.difference(nested, other)
