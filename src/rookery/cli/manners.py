@@ -104,7 +104,7 @@ class Voice:
 
             with Progress(TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[beside]}"), console=errors,
                           transient=True) as shown:
-                task = shown.add_task(what, beside="")
+                task = shown.add_task(what, total=None, beside="")
                 yield Bar(lambda done, number, beside: shown.update(task, completed=done, total=number, beside=beside), MOVES, 0)
 
 
