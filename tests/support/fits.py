@@ -14,7 +14,7 @@ from rookery.studies.build import Prepared, assemble
 from rookery.studies.description import parse
 from rookery.studies.job import Job
 
-BASE: dict[str, dict[str, Any]] = {"data": {"name": "rows of a test"}, "model": {"hidden": [4]}}
+BASE: dict[str, dict[str, Any]] = {"data": {"name": "rows of a test"}, "model": {"hidden": [4]}, "federation": {"engine": "loop"}}
 
 
 def table(rows: int = 200, sites: int = 2, classes: int = 2, positives: Callable[[Any], Any] | None = None,

@@ -86,7 +86,7 @@ class Folder:
         self.folder, self.measure, self.base, self.digest, self.jobs = folder, measure, base, digest, jobs
 
     def rows(self, split: int) -> Prepared:
-        return prepared(json.dumps(self.base), split, self.measure.sensitive)
+        return prepared(json.dumps(self.base), split, self.measure.sensitive, self.digest)
 
     def run(self, trials: Sequence[Trial], on_progress: OnProgress | None = None) -> list[Outcome]:
         """One job works in this process, where nothing has to be started for it."""
@@ -129,7 +129,7 @@ def _is_there(trial: dict[str, Any]) -> bool:
 
 def _work(trial: dict[str, Any]) -> dict[str, Any]:
     measure = Measure(**{**trial["measure"], "goal": GOALS[trial["measure"]["goal"]]})
-    rows = prepared(trial["base"], trial["split"], measure.sensitive)
+    rows = prepared(trial["base"], trial["split"], measure.sensitive, trial["data"])
     folder = Path(trial["folder"])
     outcome = train(trial["tree"], rows, measure, trial["start"] and _model(folder, trial["start"]), trial["looks"])
     folder.mkdir(parents=True, exist_ok=True)
@@ -138,9 +138,15 @@ def _work(trial: dict[str, Any]) -> dict[str, Any]:
 
 
 @lru_cache(4)
-def prepared(base: str, split: int, sensitive: str | None) -> Prepared:
-    """The rows that a description names, with those of a split held out; a process reads them once."""
+def prepared(base: str, split: int, sensitive: str | None, digest: str) -> Prepared:
+    """The rows that a description names, with those of a split held out; a process reads them once, as long as `digest` stays the same."""
     return with_cells(prepare(parse({"algorithm": {"name": "FedAvg", "lr": 0.1}, **json.loads(base)}), split), sensitive)
+
+
+def least_rows(bench: Bench, splits: int) -> int:
+    """The fewest rows that a site trains on; where groups of rows are held out these are others from split to split."""
+    number = splits if "group" in bench.rows(0).data.fields else 1
+    return min(int(bench.rows(split).data.sizes.min()) for split in range(number))
 
 
 def with_cells(rows: Prepared, sensitive: str | None) -> Prepared:

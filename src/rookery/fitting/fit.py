@@ -11,13 +11,13 @@ from ..errors import ConfigError
 from ..studies.compare import own_digest
 from ..studies.description import describe, parse
 from ..training.files import held, write_whole
-from .bench import CELLS, Folder, one_thread, prepared
+from .bench import CELLS, Folder, least_rows, one_thread, prepared
 from .finishing import finish
 from .goals import Setting, find_goal, methods
 from .measures import make_measure
 from .options import Fitted, Options, Ready
 from .pilot import Pilot, plan
-from .search import LRS, Clock, Search
+from .search import LRS, SPLITS, Clock, Search
 from .training import Tree
 
 ROUNDS = 100  # of a trial, where no time is given
@@ -36,15 +36,17 @@ def ready(base: Tree, goal: str, folder: Path, options: Options) -> Ready:
     base = {section: table for section, table in describe(config).items() if section != "algorithm"}
     if config.federation.only_sums and found.name in ("worst_site", "personal"):
         raise ConfigError(f"the goal {found.name} needs scores of single sites, and federation.only_sums keeps them from the server")
-    rows = prepared(json.dumps(base), 0, options.sensitive)
+    digest = own_digest(config)
+    rows = prepared(json.dumps(base), 0, options.sensitive, digest)
     measure = make_measure(found, rows.data, len(rows.test.classes), rows.test.names, options.sensitive, kind=options.kind, gap=options.gap,
                            max_fpr=options.max_fpr)
     if found.name == "fair" and options.sensitive is None:
         raise ConfigError("the goal fair is about groups: name their column as sensitive, such as sex")
     layers = 2 if config.model.describe().get("name", "mlp") != "linear" else 1
-    setting = Setting(options.rounds or ROUNDS, options.local_steps, options.batch, len(rows.test.classes), len(rows.data.names), layers,
-                      options.sensitive, CELLS if options.sensitive else "labels", options.kind, options.max_fpr)
-    bench = Folder(folder, measure, base, own_digest(config), options.jobs)
+    bench = Folder(folder, measure, base, digest, options.jobs)
+    least = least_rows(bench, SPLITS) if found.name == "personal" else options.batch
+    setting = Setting(options.rounds or ROUNDS, options.local_steps, options.batch, len(rows.test.classes), len(rows.data.names), least,
+                      layers, options.sensitive, CELLS if options.sensitive else "labels", options.kind, options.max_fpr)
     return Ready(found, base, options, rows, measure, bench, setting, methods(found, setting))
 
 

@@ -59,6 +59,7 @@ def check_choices(kind: str, gap: float, max_fpr: float) -> None:
 class Setting:
     """What all methods have in common, and what is known about the rows that decides which of them are tried.
 
+    least:     the fewest rows that a site trains on
     sensitive: the column of the groups, where there is one; cells: that of class and group together
     """
 
@@ -67,6 +68,7 @@ class Setting:
     batch: int = 32
     classes: int = 2
     sites: int = 2
+    least: int = 32
     layers: int = 2
     sensitive: str | None = None
     cells: str = "labels"
@@ -163,7 +165,7 @@ def _by(algorithm: str, what: str, objective: dict[str, Any], steps: dict[str, i
 def _personal(setting: Setting) -> list[Method]:
     """One model for all, the same after steps of each site, and starts that are learned for such steps."""
     adapted = {"personal": {"steps": 5, "lr": 0.1}}
-    half = setting.batch // 2
-    return [_plain(setting, FIRST, SIMPLE[FIRST]), _plain(setting, "FedAvg, adapted", SIMPLE[FIRST], adapted),
-            _by("FCSG-M", "MAML", {"name": "maml", "inner_lr": 0.1, "query": half},
-                {"local_steps": setting.local_steps, "outer": 1, "inner": half}, adapted)]
+    half = min(setting.batch, setting.least) // 2  # a site adapts on some rows and is judged by others
+    own = [_by("FCSG-M", "MAML", {"name": "maml", "inner_lr": 0.1, "query": half},
+               {"local_steps": setting.local_steps, "outer": 1, "inner": half}, adapted)]
+    return [_plain(setting, FIRST, SIMPLE[FIRST]), _plain(setting, "FedAvg, adapted", SIMPLE[FIRST], adapted), *(own if half else [])]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from statistics import fmean
 
+import numpy as np
+
 from ..errors import ConfigError
-from ..studies.build import assemble
+from ..studies.build import Prepared, assemble
 from ..studies.description import parse
 from .bench import Bench, Trial
 from .goals import FIRST, Method, Setting
@@ -18,6 +21,8 @@ from .training import Outcome, Tree, decide, tree_of
 LRS = (0.1, 0.3, 1.0)
 GROWTH = 3  # how often a grid may grow by one value beyond its edge
 SPLITS = 3  # further splits of training and validation rows, and the first
+RARE = 20  # validation rows of a class below which another split may well have none
+TRIED = 5  # splits that are looked at for each that is wanted
 Tell = Callable[[str, float], None]
 
 
@@ -77,7 +82,7 @@ class Search:
         chosen = self._tuned(first, {})
         later = [method for method in self.methods if method.trains and method.after is not None]
         chosen |= self._tuned(later, chosen)
-        for split in range(1, self.splits):
+        for split in further(self.bench, self.splits):
             if self.clock.left < self._cost(chosen):
                 break
             self._finals(chosen, split)
@@ -87,7 +92,7 @@ class Search:
         return [chosen[method.label] for method in self.methods if method.label in chosen]
 
     def _trial(self, method: Method, lr: float, split: int, before: dict[str, Chosen]) -> Trial:
-        start = None if method.after is None else before[method.after].trials[split]
+        start = None if method.after is None else next(own for own in before[method.after].trials if own.split == split)
         return Trial(tree_of(self.base, method, self.setting, lr, self.seed + split), split, start)
 
     def _tuned(self, methods: Sequence[Method], before: dict[str, Chosen]) -> dict[str, Chosen]:
@@ -137,6 +142,19 @@ class Search:
 
     def _told(self, what: str) -> Callable[[float], None] | None:
         return None if self.tell is None else lambda seconds: self.tell(what, seconds)  # type: ignore[misc]
+
+
+def further(bench: Bench, splits: int) -> Iterator[int]:
+    """The numbers of further splits; where a class is rare, splits are passed over that leave it out of a part and the first does not."""
+    wanted = fewest(bench.rows(0)) > 0 and fewest(bench.rows(0)) < RARE
+    usable = (split for split in range(1, TRIED * splits) if not wanted or fewest(bench.rows(split)) > 0)
+    return islice(usable, splits - 1)
+
+
+def fewest(rows: Prepared) -> int:
+    """The rows of the class that has the fewest of them, among training or among validation rows."""
+    parts, classes = (rows.data, rows.data.split("validation")), len(rows.test.classes)
+    return min(int(np.bincount(part.column("labels").cpu().numpy(), minlength=classes).min()) for part in parts if part is not None)
 
 
 def best_of(chosen: Sequence[Chosen]) -> Chosen:

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..data import Data, Table, hold_out
 from ..data.tables.rows import fingerprint
 from ..errors import RookeryError
-from ..fitting.bench import CELLS, Memory, with_cells
+from ..fitting.bench import CELLS, Memory, least_rows, with_cells
 from ..fitting.goals import Setting, find_goal, methods
 from ..fitting.measures import Measure
 from ..fitting.search import LRS, Chosen, Search, best_of
@@ -106,11 +106,11 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sensitive = "sensitive" if "sensitive" in data.fields else None
         measure = Measure(find_goal(goal), len(self.classes_), sensitive, max(1, len(self.sensitive_values_)), self.kind, self.gap,
                           self.max_fpr)
-        setting = Setting(self.rounds, self.local_steps, self.batch, len(self.classes_), len(data.names), 1 + len(self.hidden), sensitive,
-                          CELLS if sensitive else "labels", self.kind, self.max_fpr)
+        bench = Memory(lambda split: with_cells(self._prepared(data, table, seed + split), sensitive), measure)
+        setting = Setting(self.rounds, self.local_steps, self.batch, len(self.classes_), len(data.names), least_rows(bench, self.splits),
+                          1 + len(self.hidden), sensitive, CELLS if sensitive else "labels", self.kind, self.max_fpr)
         tried = methods(measure.goal, setting)
         own = [method for method in tried if method.kind == "nested"]
-        bench = Memory(lambda split: with_cells(self._prepared(data, table, seed + split), sensitive), measure)
         base: Tree = {"data": {"name": ROWS}, "model": {"hidden": list(self.hidden)} if self.hidden else {"name": "linear"}}
         search = Search(bench, base, tried if self.opponents or not own else own, setting, seed, tuple(self.step_sizes), self.splits)
         try:
