@@ -56,6 +56,8 @@ def compare(files: Annotated[list[Path], typer.Argument(help="descriptions; the 
             lacking = [key for key in tried if _lacks(others, key)]
             if lacking:
                 voice.say(f"no opponents are compared with: FedAvg has no {lacking[0]} to choose from the grid")
+            elif others and any(by.removeprefix("validation ") in config.objective.declared.metrics for config in configs.values()):
+                voice.say(f"no opponents are compared with: they have no {by!r}, which is a metric of the objective's own")
             else:
                 trees |= others
                 labels = list(trees)

@@ -68,7 +68,8 @@ def test_compare_and_report_on_the_command_line(tmp_path: Path, monkeypatch: pyt
         (tmp_path / f"{name}.toml").write_text(toml(tree))
     files = [str(tmp_path / f"{name}.toml") for name in ("plain", "prox")]
     out = tmp_path / "out"
-    assert command(monkeypatch, "compare", *files, "--seeds", "2", "--out", str(out), "--jobs", "1", "--grid", "algorithm.lr=0.1,0.5") == 0
+    words = ["--seeds", "2", "--out", str(out), "--jobs", "1", "--grid", "algorithm.lr=0.1,0.5", "--no-opponents"]
+    assert command(monkeypatch, "compare", *files, *words) == 0
     printed = capsys.readouterr().out
     assert "against plain" in printed
     assert "prox" in (out / "report.html").read_text()
