@@ -70,19 +70,18 @@ class Calibrator(Program):
         if (self.method in ("none", "isotonic") and self.slope != 1) or (self.method != "platt" and self.intercept):
             raise ProblemError(f'only "platt" has an intercept, and only "platt" and "temperature" a slope; got {self}: leave them out')
         rising = all(a < b for a, b in zip(self.knots, self.knots[1:], strict=False)) and list(self.values) == sorted(self.values)
-        if len(self.knots) != len(self.values) or bool(self.knots) != (self.method == "isotonic") or not rising or not all(
-                0 <= value <= 1 for value in self.values):
+        within = all(0 <= value <= 1 for value in self.values)
+        if len(self.knots) != len(self.values) or bool(self.knots) != (self.method == "isotonic") or not (rising and within):
             raise ProblemError(f'only "isotonic" has knots, which increase, with as many values that rise from 0 to 1 at most; got {self}')
 
     def probabilities(self, outputs: Tensor) -> Tensor:
         """Each row's probabilities of the classes, (rows, classes), from its outputs, (rows, classes)."""
         if outputs.ndim != 2 or (outputs.shape[1] != 2 and self.method in ("platt", "isotonic")):
-            raise ProblemError(f"outputs are (rows, classes), with two classes for platt and isotonic; {self.method} got "
-                               f'{tuple(outputs.shape)}: calibrate several classes with method="temperature"')
+            raise ProblemError(f'outputs are (rows, classes), two for platt and isotonic; {self.method} got {tuple(outputs.shape)}: '
+                               'calibrate several classes with method="temperature"')
         if self.method in ("none", "temperature"):
             return (self.slope * outputs.double()).softmax(1)
-        positive = self.positive(margin_of(outputs))
-        return torch.stack([1 - positive, positive], 1)
+        return torch.stack([1 - (positive := self.positive(margin_of(outputs))), positive], 1)
 
     def positive(self, margins: Tensor) -> Tensor:
         """The probability of the positive one of two classes at each margin.
@@ -133,8 +132,7 @@ class Calibrator(Program):
             if not isinstance(numbers, list | tuple) or not all(type(number) in (int, float) for number in numbers):
                 raise ProblemError(f"slope and intercept of a calibrator are numbers, knots and values lists of numbers; its {name} is "
                                    f"{value!r}: give what to_json gave")
-        given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in entries.items()}
-        return cls(**given)
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in entries.items()})
 
 
 class Sums(NamedTuple):

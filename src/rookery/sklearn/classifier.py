@@ -23,7 +23,7 @@ from ..fitting.goals import Setting, find_goal, methods
 from ..fitting.measures import Measure
 from ..fitting.search import LRS, Chosen, Search, best_of
 from ..fitting.training import Tree
-from ..metrics.calibration import Calibrator, calibrate
+from ..metrics.calibration import calibrate
 from ..studies.build import Prepared, assemble
 from ..studies.description import parse
 from ..studies.job import Job
@@ -144,8 +144,6 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.net_ = job.model.module(outcome.vector)
         self.calibrator_ = calibrate(job.fed, outcome.vector, "validation", len(self.classes_),
                                      "platt" if len(self.classes_) == 2 else "temperature")
-        if len(self.classes_) == 2 and self.calibrator_.method == "platt" and not self.calibrator_.slope > 0:
-            self.calibrator_ = Calibrator()  # held-out rows that the net ranks the wrong way round say nothing about probabilities
         self.thresholds_ = [self.calibrator_.probability_at(margin) for margin in outcome.margins] if measure.decides else None
         self.personal_: dict[str, Any] = {}
         if job.personal is not None:
