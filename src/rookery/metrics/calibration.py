@@ -132,7 +132,7 @@ class Calibrator(Program):
             if not isinstance(numbers, list | tuple) or not all(type(number) in (int, float) for number in numbers):
                 raise ProblemError(f"slope and intercept of a calibrator are numbers, knots and values lists of numbers; its {name} is "
                                    f"{value!r}: give what to_json gave")
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in entries.items()})
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in entries.items()})  # type: ignore[arg-type]
 
 
 class Sums(NamedTuple):
