@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,13 +29,29 @@ def table(rows: int = 200, sites: int = 2, classes: int = 2, positives: Callable
     return Table(fields, tuple("abcdef"[:classes]), "rows of a test", {"sex": ("f", "m")}), [f"s{k}" for k in r.integers(0, sites, rows)]
 
 
-def prepared(split: int = 0, sensitive: str | None = "sex", **options: Any) -> Prepared:
-    """The rows with those of a split held out; they are the server's test rows as well."""
+def prepared(split: int = 0, sensitive: str | None = "sex", grouped: bool = False, **options: Any) -> Prepared:
+    """The rows with those of a split held out, three of a group together if told; they are the server's test rows as well."""
     whole, owners = table(**options)
-    train, held = hold_out(Data.by_site(dict(whole.fields), owners), 0.3, split)
+    fields = whole.fields | ({"group": torch.arange(len(owners)) // 3} if grouped else {})
+    train, held = hold_out(Data.by_site(fields, owners), 0.3, split, "group" if grouped else None)
     return with_cells(Prepared(train.with_splits(validation=held), whole), sensitive)
 
 
 def job_of(rows: Prepared, sections: dict[str, Any] | None = None) -> Job:
     """FedAvg on rows, for its model and evaluation."""
     return assemble(parse({**BASE, "algorithm": {"name": "FedAvg", "lr": 0.1}, **(sections or {})}), rows)
+
+
+def csv(path: Path, rows: int = 200, seed: int = 0, **options: Any) -> Path:
+    """The rows of `table` in a file, with their sites."""
+    whole, owners = table(rows, seed=seed, **options)
+    lines = [f"{','.join(f'{value:.3f}' for value in own)},{'fm'[sex]},{owner},{whole.classes[label]}" for own, sex, owner, label in
+             zip(whole.fields["inputs"].tolist(), whole.fields["sex"].tolist(), owners, whole.fields["labels"].tolist(), strict=True)]
+    path.write_text("\n".join(["u,v,w,sex,site,y", *lines]))
+    return path
+
+
+def described(path: Path, **data: Any) -> dict[str, dict[str, Any]]:
+    """The sections of a fit on such a file."""
+    return {"data": {"table": str(path), "label": "y", "site": "site", "positive": ["b"], "keep": ["sex"], **data},
+            "model": {"name": "linear"}, "federation": {"engine": "loop"}}

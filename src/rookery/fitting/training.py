@@ -74,6 +74,8 @@ def train(tree: Tree, rows: Prepared, measure: Measure, start: Tensor | None = N
         raise KeyboardInterrupt
     if result.history:
         best.round = int(max(result.history, key=lambda row: row["validation goal"])["round"])
+    if result.reason == "diverged" and best.round == 0:  # what it began with is not what it came to
+        best.value = None
     best.history, best.seconds, best.reason = result.history, result.seconds, result.reason
     best.ledger, best.traffic = job.fed.ledger.to_json(), [asdict(line) for line in result.traffic]
     return best
