@@ -22,6 +22,7 @@ from .training import Tree
 
 ROUNDS = 100  # of a trial, where no time is given
 PLAN = "plan.json"
+USED = ("data", "sites", "model", "federation", "decision")  # sections of a description
 Tell = Callable[[str, float, float], None]
 """What is under way, and the seconds of work done and expected in all."""
 
@@ -33,11 +34,19 @@ def ready(base: Tree, goal: str, folder: Path, options: Options) -> Ready:
     if found.name == "personal":
         base["data"] = {**base["data"], "test_at": "sites"}
     config = parse({"algorithm": {"name": "FedAvg", "lr": 0.1}, **base})
-    base = {section: table for section, table in describe(config).items() if section != "algorithm"}
+    base = {section: table for section, table in describe(config).items() if section in USED}
     if config.federation.only_sums and found.name in ("worst_site", "personal"):
         raise ConfigError(f"the goal {found.name} needs scores of single sites, and federation.only_sums keeps them from the server")
     digest = own_digest(config)
     rows = prepared(json.dumps(base), 0, options.sensitive, digest)
+    spread = config.sites.found(rows.test, config.data.site).how not in ("column", "pooled")
+    if found.name == "worst_site" and spread and config.data.test_at == "server":  # whose rows would be of no site
+        base["data"] = {**base["data"], "test_at": "sites"}
+        rows = prepared(json.dumps(base), 0, options.sensitive, digest)
+    if spread and "sites" not in base:
+        said = (f"The rows name no sites: they are spread over {len(rows.data.names)} that are made up. Name the column of the sites, or "
+                "write sites.how = \"pooled\" for one.")
+        rows = replace(rows, notes=(*rows.notes, said))
     measure = make_measure(found, rows.data, len(rows.test.classes), rows.test.names, options.sensitive, kind=options.kind, gap=options.gap,
                            max_fpr=options.max_fpr)
     if found.name == "fair" and options.sensitive is None:
