@@ -151,6 +151,8 @@ def _leave(start: Ready, job: Job, own: Chosen, folder: Path, bundle: bool) -> N
         margins = dict(zip(names, outcome.margins, strict=True))
     elif outcome.margins:
         margins = outcome.margins[0]
+    elif start.goal.name in ("accuracy", "personal") and start.measure.classes == 2 and "decision" not in start.base:
+        margins = 0.0  # the likelier class, as the goal was scored
     about = {"tuning": {"metric": f"validation {start.goal.metric}", "chosen": {"algorithm.lr": own.lr},
                         "tried": [{"values": {"algorithm.lr": lr}, "score": value} for lr, value in own.tried]},
              "sensitive": start.measure.sensitive}

@@ -18,6 +18,7 @@ from .goals import Goal
 
 TENTH = 0.1  # of the sites, those where the score is lowest
 LEAST = 5  # rows of each class that a site needs for an AUC that says something
+MANY = 50  # values of a column beyond which they are no groups
 MORE = "Give more rows, or a larger share of them to validation with data.validation"
 Numbers = NDArray[np.float64]
 
@@ -240,5 +241,8 @@ def make_measure(goal: Goal, data: Data, classes: int, names: Any, sensitive: st
         have = sorted(set(names) & set(data.fields) - {"inputs", "labels", "site", "group"})
         raise ConfigError(f"the sensitive column {sensitive!r} must be one of categories that the rows have; they have "
                           f"{', '.join(have) or 'none'}")
+    if sensitive is not None and len(names[sensitive]) > MANY:
+        raise ConfigError(f"the sensitive column {sensitive!r} has {len(names[sensitive])} values, and groups are {MANY} at most: bring it "
+                          "into ranges, or name another one")
     found = Measure(goal, classes, **options)
     return found if sensitive is None else replace(found, sensitive=sensitive, groups=len(names[sensitive]))

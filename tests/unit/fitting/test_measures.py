@@ -181,3 +181,5 @@ def test_a_sensitive_column_must_be_one_of_categories() -> None:
     for name in ("elsewhere", "inputs", "age"):
         with pytest.raises(ConfigError, match=f"the sensitive column '{name}' must be one of categories that the rows have; they have sex"):
             make_measure(GOALS["fair"], data, 2, names, name)
+    with pytest.raises(ConfigError, match="'sex' has 51 values, and groups are 50 at most: bring it into ranges"):
+        make_measure(GOALS["fair"], data, 2, {"sex": tuple(map(str, range(51)))}, "sex")
