@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def fit(rows: Annotated[list[str], typer.Argument(help="a CSV or Parquet file, several of one site each, an NPZ file, a folder of "
-                                                       "pictures, a data set by name, or a description with [data], [sites], [model]")],
+                                                       "pictures, a data set by name, or a description")],
         goal: Annotated[str, typer.Option("--goal", help="accuracy, auc, ap, partial_auc, worst_site, worst_group, fair or personal")],
         label: Annotated[str | None, typer.Option("--label", help="the column to predict")] = None,
         site: Annotated[str | None, typer.Option("--site", help="the column that says whose a row is")] = None,
@@ -35,6 +35,8 @@ def fit(rows: Annotated[list[str], typer.Argument(help="a CSV or Parquet file, s
         gap: Annotated[float, typer.Option("--gap", help="of fair: how far the groups' rates may lie apart")] = 0.05,
         max_fpr: Annotated[float, typer.Option("--max-fpr", help="of partial_auc: false positive rates up to this")] = 0.1,
         pool: Annotated[bool, typer.Option("--pool/--no-pool", help="whether rows may be pooled for reference lines")] = True,
+        group_thresholds: Annotated[bool, typer.Option("--group-thresholds/--no-group-thresholds", help="of fair and worst_group: whether "
+                                                       "decisions may depend on the sensitive column")] = True,
         set: Sets = None,
         out: Annotated[Path | None, typer.Option("--out", help="the fit's folder; a fit that was cut off there goes on")] = None,
         jobs: Annotated[int | None, typer.Option("--jobs", help="processes at a time; default: one per core")] = None,
@@ -47,7 +49,8 @@ def fit(rows: Annotated[list[str], typer.Argument(help="a CSV or Parquet file, s
     with speaking("fit", quiet, as_json, log_level) as voice:
         base = _description(rows, {"label": label, "site": site, "group": group, "positive": tuple(positive or ())}, sensitive, net)
         base = _overridden(base, overrides(set, seed))
-        options = Options(minutes=minutes, rounds=rounds, sensitive=sensitive, kind=kind, gap=gap, max_fpr=max_fpr, pool=pool, jobs=jobs)
+        options = Options(minutes=minutes, rounds=rounds, sensitive=sensitive, kind=kind, gap=gap, max_fpr=max_fpr, pool=pool,
+                          group_thresholds=group_thresholds, jobs=jobs)
         folder = out or Path("runs") / f"fit-{Path(rows[0]).stem}-{goal}"
         if dry_run:
             start = ready(base, goal, folder, options)

@@ -109,15 +109,17 @@ def _outputs(job: Job, own: Chosen, rows: _TestRows, start: Ready) -> Tensor:
 def _references(start: Ready, job: Job, rows: _TestRows) -> dict[str, tuple[Scored, str]]:
     """Lines to compare with that are never kept: sites alone, and models of pooled rows."""
     found: dict[str, tuple[Scored, str]] = {}
-    names, later = start.rows.data.names, start.rows.data.splits.get("test")
+    names, later, held = start.rows.data.names, start.rows.data.splits.get("test"), job.held
     if (later is not None or _site_column(start) is not None) and len(names) > 1 and not job.fed.only_sums:
         vectors, lr = alone(job, start.setting.rounds, start.setting.local_steps, start.setting.batch, LRS)
         outputs = of_owners(job, vectors, later) if later is not None else _by_site(start, job, vectors, rows)
-        found["every site alone"] = (rows.scored(outputs), f"each site's rows by its own model, step size {lr:g}")
+        margins = start.measure.margins(of_owners(job, vectors, held), held)
+        found["every site alone"] = (rows.scored(outputs, margins), f"each site's rows by its own model, step size {lr:g}")
     if start.options.pool:
         balanced = start.goal.name in ("worst_group", "fair")
         for label, outputs_of in pooled(start.rows, start.seed, balanced).items():
-            found[label] = (rows.scored(outputs_of(rows.inputs)), "needs all rows in one place")
+            margins = start.measure.margins(outputs_of(held.fields["inputs"]), held)
+            found[label] = (rows.scored(outputs_of(rows.inputs), margins), "needs all rows in one place")
     return found
 
 

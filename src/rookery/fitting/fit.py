@@ -55,7 +55,8 @@ def ready(base: Tree, goal: str, folder: Path, options: Options) -> Ready:
     bench = Folder(folder, measure, base, digest, options.jobs)
     least = least_rows(bench, SPLITS) if found.name == "personal" else options.batch
     setting = Setting(options.rounds or ROUNDS, options.local_steps, options.batch, len(rows.test.classes), len(rows.data.names), least,
-                      layers, options.sensitive, CELLS if options.sensitive else "labels", options.kind, options.max_fpr)
+                      layers, options.sensitive, CELLS if options.sensitive else "labels", options.kind, options.max_fpr,
+                      options.group_thresholds)
     return Ready(found, base, options, rows, measure, bench, setting, methods(found, setting))
 
 

@@ -61,6 +61,7 @@ class Setting:
 
     least:     the fewest rows that a site trains on
     sensitive: the column of the groups, where there is one; cells: that of class and group together
+    group_thresholds: whether decisions may depend on the group
     """
 
     rounds: int
@@ -74,6 +75,7 @@ class Setting:
     cells: str = "labels"
     kind: str = "equality of opportunity"
     max_fpr: float = 0.1
+    group_thresholds: bool = True
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def _opponents(goal: Goal, setting: Setting) -> list[Method]:
         found.append(_plain(setting, "sites of equal weight", SIMPLE[FIRST], {"federation": {"weights": "equal"}}))
     if setting.layers > 1:
         found.append(_plain(setting, "last layer again", {"name": "last_layer"} | _balanced(setting.cells), after=FIRST))
-    if goal.name in ("fair", "worst_group") and setting.sensitive is not None and setting.classes == 2:
+    if goal.name in ("fair", "worst_group") and setting.sensitive is not None and setting.classes == 2 and setting.group_thresholds:
         found += [Method(f"{label}, thresholds by group", "opponent", after=label, by_group=True, trains=False)
                   for label in (FIRST, "class weights")]
     return found

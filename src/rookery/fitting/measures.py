@@ -12,6 +12,8 @@ from torch import Tensor
 
 from ..data import Data
 from ..errors import ConfigError, DataError
+from ..metrics.federated import margin_of
+from ..metrics.histogram import default_edges, histograms_by_client
 from ..metrics.thresholds import Rates, Score, best_thresholds, crossed, group_histograms
 from ..studies.job import Job
 from .goals import Goal
@@ -112,6 +114,15 @@ class Measure:
         site = np.repeat(np.arange(len(held.names)), held.sizes)
         group = held.fields["labels"] * 0 if self.sensitive is None else held.fields[self.sensitive]
         return Scored.of(job.predict(vector, held.fields["inputs"]), held.fields["labels"].cpu(), site, group.cpu().numpy())
+
+    def margins(self, outputs: Tensor, held: Data) -> tuple[float, ...]:
+        """Above which rows are decided to be positive: the best for the goal on validation rows with these outputs, one for all groups."""
+        if not self.decides:
+            return ()
+        labels = held.fields["labels"].cpu()
+        group = labels * 0 if self.sensitive is None else held.fields[self.sensitive].cpu()
+        histogram = histograms_by_client(margin_of(outputs), labels, group, self.groups, default_edges())
+        return tuple(best_thresholds(histogram.numpy(), self._score)[0].tolist())
 
     # rows in one place
 

@@ -26,6 +26,7 @@ class Options:
     kind, gap: of fair: which rates the groups are to have in common, and how far they may lie apart
     max_fpr:   of partial_auc
     pool:      whether the rows may be pooled for reference lines
+    group_thresholds: whether decisions may depend on the sensitive column
     """
 
     minutes: float | None = None
@@ -37,6 +38,7 @@ class Options:
     gap: float = 0.05
     max_fpr: float = 0.1
     pool: bool = True
+    group_thresholds: bool = True
     jobs: int | None = None
 
     def __post_init__(self) -> None:

@@ -56,6 +56,8 @@ def sentence(metric: str, nested: str | None, other: str, kept: str, tested: Tes
     if nested is None:
         return f"There is no nested method for this goal on these rows. {keeps}"
     gain, low, high = tested.difference(nested, other)
+    if gain == low == high == 0:
+        return f"Nesting changed nothing here: on all {rows} test rows {nested} and {other} do the same. {keeps}"
     by = (f"{nested} has a test {metric} of {tested.values[nested][0]:.3f}, {abs(gain):.3f} {'more' if gain >= 0 else 'less'} than "
           f"{other} (95 % interval of the difference {low:+.3f} to {high:+.3f}, {rows} rows)")
     if low > 0:

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from .._version import __version__
+from ..bundle import load
 from ..data.batch import Batch
 from ..data.readers import Table
 from ..data.readers.more import more_rows
@@ -20,6 +21,7 @@ from ..metrics.personal import Adaptation
 from ..models.norm import has_federated_norm
 from ..objectives import adapt as steps_of
 from ..objectives import cross_entropy
+from ..problems.model import Model
 from ..training import checkpoint
 from ..training.files import aside, write_whole
 from ..training.keeper import CHECKPOINT
@@ -27,6 +29,7 @@ from .build import build
 from .choices import ModelSection
 from .description import parse
 from .job import Job
+from .leaving import BUNDLE
 from .scores import row_scores
 from .trials import invocation
 
@@ -72,6 +75,9 @@ def adapt(run: Path, rows: Path, out: Path, steps: int | None = None, lr: float 
 
 def trained(run: Path) -> tuple[Job, Tensor]:
     """A run that has ended, built again from its description, and the model's parameters that it came to."""
+    if not (run / "description.json").exists() and (run / BUNDLE).is_dir():  # a fit, which keeps one model of many
+        job = build(parse(json.loads((run / "about.json").read_text(encoding="utf-8"))["config"]))
+        return job, Model(load(run).net).vector()
     try:
         tree = json.loads((run / "description.json").read_text())
     except (OSError, ValueError) as error:
