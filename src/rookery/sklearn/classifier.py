@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
@@ -19,8 +20,9 @@ from ..data import Data, Table, hold_out
 from ..data.tables.rows import fingerprint
 from ..errors import RookeryError
 from ..fitting.bench import CELLS, Memory, least_rows, with_cells
-from ..fitting.goals import Setting, find_goal, methods
+from ..fitting.goals import GOALS, Goal, Setting, find_goal, methods
 from ..fitting.measures import Measure
+from ..fitting.options import Options
 from ..fitting.search import LRS, Chosen, Search, best_of
 from ..fitting.training import Tree
 from ..metrics.calibration import calibrate
@@ -68,13 +70,13 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = not find_goal(self.goal).two_classes
+        tags.classifier_tags.multi_class = self.goal not in GOALS or not GOALS[self.goal].two_classes
         return tags
 
     def fit(self, X: Any, y: Any, sites: ArrayLike | None = None, groups: ArrayLike | None = None,
             sensitive_features: ArrayLike | None = None) -> FederatedClassifier:
         """Train over the sites, and keep the best method."""
-        goal, seed = find_goal(self.goal), int(check_random_state(self.random_state).randint(2**31))
+        goal, seed = self._checked(), int(check_random_state(self.random_state).randint(2**31))
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -99,24 +101,34 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warnings.warn("the goal fair has no sensitive_features to be fair between, so that it is balanced accuracy", UserWarning,
                           stacklevel=2)
         table = Table(fields, tuple(map(str, self.classes_)), ROWS, names)
-        self._train(goal.name, Data.by_site(fields, owner.tolist()), table, seed)
+        try:
+            self._train(goal, Data.by_site(fields, owner.tolist()), table, seed)
+        except RookeryError as error:
+            raise ValueError(str(error)) from error
         return self
 
-    def _train(self, goal: str, data: Data, table: Table, seed: int) -> None:
+    def _checked(self) -> Goal:
+        """The goal; what cannot be meant by the parameters is refused."""
+        try:
+            Options(rounds=self.rounds, local_steps=self.local_steps, batch=self.batch, kind=self.kind, gap=self.gap, max_fpr=self.max_fpr)
+            goal = find_goal(self.goal)
+        except RookeryError as error:
+            raise ValueError(str(error)) from error
+        if not 0 < self.validation < 1 or self.splits < 1 or not len(self.step_sizes) or not min(self.step_sizes) > 0:
+            raise ValueError("validation is a share between 0 and 1, splits are one at least, and step_sizes some positive numbers; got "
+                             f"{self.validation}, {self.splits} and {self.step_sizes}")
+        return goal
+
+    def _train(self, goal: Goal, data: Data, table: Table, seed: int) -> None:
         sensitive = "sensitive" if "sensitive" in data.fields else None
-        measure = Measure(find_goal(goal), len(self.classes_), sensitive, max(1, len(self.sensitive_values_)), self.kind, self.gap,
-                          self.max_fpr)
+        measure = Measure(goal, len(self.classes_), sensitive, max(1, len(self.sensitive_values_)), self.kind, self.gap, self.max_fpr)
         bench = Memory(lambda split: with_cells(self._prepared(data, table, seed + split), sensitive), measure)
         setting = Setting(self.rounds, self.local_steps, self.batch, len(self.classes_), len(data.names), least_rows(bench, self.splits),
                           1 + len(self.hidden), sensitive, CELLS if sensitive else "labels", self.kind, self.max_fpr)
-        tried = methods(measure.goal, setting)
+        tried = methods(goal, setting)
         own = [method for method in tried if method.kind == "nested"]
         base: Tree = {"data": {"name": ROWS}, "model": {"hidden": list(self.hidden)} if self.hidden else {"name": "linear"}}
-        search = Search(bench, base, tried if self.opponents or not own else own, setting, seed, tuple(self.step_sizes), self.splits)
-        try:
-            chosen = search.run()
-        except RookeryError as error:
-            raise ValueError(str(error)) from error
+        chosen = Search(bench, base, tried if self.opponents or not own else own, setting, seed, tuple(self.step_sizes), self.splits).run()
         if not chosen:
             raise ValueError(f"every method diverged at the step sizes {list(self.step_sizes)}: give smaller ones")
         kept = best_of(chosen)
@@ -181,12 +193,27 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             limit = np.asarray([known.get(value, float(np.mean(self.thresholds_))) for value in own.tolist()])
         return np.asarray(self.classes_[(found[:, 1] > limit).astype(int)])
 
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None, sites: ArrayLike | None = None,
+              sensitive_features: ArrayLike | None = None) -> float:
+        """The share of rows that are decided rightly, as `predict` decides."""
+        return float(accuracy_score(y, self.predict(X, sites, sensitive_features), sample_weight=sample_weight))
+
 
 def _named(values: ArrayLike | None, what: str, rows: int) -> NDArray[np.str_]:
     """One text a row; the same for all where there are no values."""
     if values is None:
         return np.full(rows, "everyone")
-    found = column_or_1d(np.asarray(values))
+    found = np.asarray([_text(value) for value in column_or_1d(np.asarray(values)).tolist()], dtype=str)
     if len(found) != rows:
         raise ValueError(f"{what} has one value for each of the {rows} rows; it has {len(found)}")
-    return np.asarray(found.astype(str))
+    missing = int((found == "").sum())
+    if missing and what != "sensitive_features":
+        raise ValueError(f"{what} has a value for every row, and {missing} are missing: fill them in, or leave these rows out")
+    return found
+
+
+def _text(value: Any) -> str:
+    """A value as a text: whole numbers without a point, so that 1.0 is 1, and a missing one as nothing."""
+    if not isinstance(value, str) and (value is None or str(value) in ("nan", "NaT", "<NA>")):
+        return ""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
