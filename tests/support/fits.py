@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from rookery.data import Data, Table, hold_out
 from rookery.fitting.bench import with_cells
+from rookery.fitting.search import Search
 from rookery.studies.build import Prepared, assemble
 from rookery.studies.description import parse
 from rookery.studies.job import Job
@@ -40,6 +44,13 @@ def prepared(split: int = 0, sensitive: str | None = "sex", grouped: bool = Fals
 def job_of(rows: Prepared, sections: dict[str, Any] | None = None) -> Job:
     """FedAvg on rows, for its model and evaluation."""
     return assemble(parse({**BASE, "algorithm": {"name": "FedAvg", "lr": 0.1}, **(sections or {})}), rows)
+
+
+def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fits try two step sizes on two splits: what they do is the same with more of them."""
+    monkeypatch.setattr("rookery.fitting.search.GROWTH", 0)
+    monkeypatch.setattr(sys.modules["rookery.fitting.fit"], "Search", partial(Search, lrs=(0.3, 1.0), splits=2))
+    monkeypatch.setattr("rookery.fitting.finishing.LRS", (0.3,))
 
 
 def csv(path: Path, rows: int = 200, seed: int = 0, **options: Any) -> Path:

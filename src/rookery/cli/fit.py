@@ -82,12 +82,13 @@ def _description(rows: list[str], columns: dict[str, Any], sensitive: str | None
     """The sections that the arguments stand for."""
     from ..data.readers import DATASETS, ROWS
     from ..data.readers.sites import name_of
+    from ..fitting.fit import USED
     from ..studies.description import read_tree
 
     first, given = rows[0], {key: value for key, value in columns.items() if value}
     tree: dict[str, Any]
     if first.endswith(".toml"):
-        tree = {section: table for section, table in read_tree(first).items() if section not in ("algorithm", "objective")}
+        tree = {section: table for section, table in read_tree(first).items() if section in USED}
         tree["data"] = {**tree.get("data", {}), **given}
     elif name_of(first) is not None or first in DATASETS or first in ROWS:
         tree = {"data": {"name": first, **given}}
@@ -99,8 +100,8 @@ def _description(rows: list[str], columns: dict[str, Any], sensitive: str | None
         if "label" not in given:
             raise ConfigError(f"say which column of {first} is to be predicted, with --label")
         tree = {"data": {"table": first if len(rows) == 1 else tuple(rows), **given}}
-        if sensitive is not None:
-            tree["data"]["keep"] = (sensitive,)
+    if sensitive is not None and {"table", "csv"} & tree["data"].keys():
+        tree["data"]["keep"] = tuple(dict.fromkeys((*tree["data"].get("keep", ()), sensitive)))
     if len(rows) > 1 and "table" not in tree["data"]:
         raise ConfigError(f"several files are those of one table, one for each site; {first} is something else")
     if net is not None:
@@ -109,10 +110,16 @@ def _description(rows: list[str], columns: dict[str, Any], sensitive: str | None
 
 
 def _overridden(tree: dict[str, Any], said: list[str]) -> dict[str, Any]:
+    from ..fitting.fit import USED
     from ..studies.description import override
+    from ..studies.values import nearest
 
     for one in said:
         override(tree, one)
+    other = [section for section in tree if section not in USED]
+    if other:
+        raise ConfigError(f"--set is for entries of {', '.join(USED)}; {nearest(other[0], USED)}It was given [{other[0]}], and how to train "
+                          "a fit finds out by itself")
     return tree
 
 

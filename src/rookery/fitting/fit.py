@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import ConfigError
 from ..studies.compare import own_digest
 from ..studies.description import describe, parse
-from ..training.files import held, write_whole
+from ..training.files import LOCK, held, write_whole
 from .bench import CELLS, Folder, least_rows, one_thread, prepared
 from .finishing import finish
 from .goals import Setting, find_goal, methods
@@ -102,10 +102,16 @@ def _plan(start: Ready, folder: Path) -> Pilot:
     """The number of rounds: that of a fit that was cut off here, or a new one."""
     told = {"base": start.base, "goal": start.goal.name, "options": vars(start.options) | {"jobs": None}, "data": start.bench.digest}
     if (folder / PLAN).exists():
-        there = json.loads((folder / PLAN).read_text(encoding="utf-8"))
-        if {key: there[key] for key in told} != json.loads(json.dumps(told)):
+        try:
+            there = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+            before, pilot = {key: there[key] for key in told}, Pilot(**there["pilot"])
+        except (ValueError, KeyError, TypeError):
+            raise ConfigError(f"{folder / PLAN} is not whole: delete {folder}, or take another folder with --out") from None
+        if before != json.loads(json.dumps(told)):
             raise ConfigError(f"{folder} holds a fit of other rows, another goal or other options; take another folder with --out")
-        return Pilot(**there["pilot"])
+        return replace(pilot, jobs=start.options.jobs or pilot.jobs)
+    if any(path.name != LOCK for path in folder.iterdir()):
+        raise ConfigError(f"{folder} holds something else than a fit; take another folder with --out")
     pilot = expected(start, needed=start.options.rounds is None)
     write_whole(folder / PLAN, json.dumps({**told, "pilot": vars(pilot)}, indent=1))
     return pilot

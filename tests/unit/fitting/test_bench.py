@@ -138,6 +138,18 @@ def test_a_folder_of_another_fit_is_refused(brief: None, tmp_path: Path) -> None
     fit(base, "accuracy", tmp_path / "out", replace(QUICK, jobs=None))  # how many processes it has is nobody's business
 
 
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    base = described(csv(tmp_path / "t.csv", sites=1))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "about.json").write_text("a run")
+    with pytest.raises(ConfigError, match="holds something else than a fit; take another folder"):
+        fit(base, "accuracy", tmp_path / "out", QUICK)
+    (tmp_path / "out" / "plan.json").write_text("{")
+    with pytest.raises(ConfigError, match="is not whole: delete"):
+        fit(base, "accuracy", tmp_path / "out", QUICK)
+    assert (tmp_path / "out" / "about.json").read_text() == "a run"
+
+
 def test_rows_that_changed_are_read_again_in_the_same_process(tmp_path: Path) -> None:
     found = [len(ready(described(csv(tmp_path / "t.csv", rows=number)), "accuracy", tmp_path, QUICK).rows.test) for number in (200, 260)]
     assert found == [50, 65]
