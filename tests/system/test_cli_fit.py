@@ -131,7 +131,7 @@ def test_an_npz_file(table: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     (["TABLE", "--goal", "auc", *COLUMNS, "--max-fpr", "0"], "max_fpr a rate above 0"),
     (["TABLE", "--goal", "auc", *COLUMNS, "--positive", "c"], "'c'"),
     (["TABLE", "--goal", "auc", *COLUMNS, "--net", "mpl"], "did you mean 'mlp'"),
-    (["TABLE", "--goal", "auc", *COLUMNS, "--set", "algorithm.lr=3"], r"--set is for entries of data, .*\[algorithm\], and how to train a fit finds"),
+    (["TABLE", "--goal", "auc", *COLUMNS, "--set", "algorithm.lr=3"], r"entries of data, .*\[algorithm\], and how to train a fit finds"),
     (["TABLE", "--goal", "auc", *COLUMNS, "--set", "fedration.seed=3"], "did you mean 'federation'"),
     (["empty.csv", "--goal", "auc", "--label", "y"], "empty.csv"), (["header.csv", "--goal", "auc", "--label", "y"], "header.csv"),
     (["nowhere.csv", "--goal", "auc", "--label", "y"], "nowhere.csv"), (["nowhere.toml", "--goal", "auc"], "nowhere.toml"),

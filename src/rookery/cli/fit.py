@@ -118,8 +118,8 @@ def _overridden(tree: dict[str, Any], said: list[str]) -> dict[str, Any]:
         override(tree, one)
     other = [section for section in tree if section not in USED]
     if other:
-        raise ConfigError(f"--set is for entries of {', '.join(USED)}; {nearest(other[0], USED)}It was given [{other[0]}], and how to train "
-                          "a fit finds out by itself")
+        raise ConfigError(f"--set is for entries of {', '.join(USED)}; {nearest(other[0], USED)}It was given [{other[0]}], and how to "
+                          "train a fit finds out by itself")
     return tree
 
 
