@@ -22,12 +22,17 @@ from rookery.studies.job import Job
 BASE: dict[str, dict[str, Any]] = {"data": {"name": "rows of a test"}, "model": {"hidden": [4]}, "federation": {"engine": "loop"}}
 
 
-def table(rows: int = 200, sites: int = 2, classes: int = 2, positives: Callable[[Any], Any] | None = None,
+def table(rows: int = 200, sites: int = 2, classes: int = 2, positives: Callable[[Any], Any] | None = None, rare_group: int | None = None,
           seed: int = 0) -> tuple[Table, list[str]]:
-    """Rows whose first input goes with the label, less so for one of two groups, and whose they are."""
+    """Rows whose first input goes with the label, less so for one of two groups, and whose they are.
+
+    rare_group: the positives of the second group
+    """
     r = np.random.default_rng(seed)
     labels = r.integers(0, classes, rows) if positives is None else positives(np.arange(rows)).astype(np.int64)
     sex = r.integers(0, 2, rows)
+    if rare_group is not None:
+        sex[np.flatnonzero(sex & labels)[rare_group:]] = 0
     inputs = r.normal(0, 1, (rows, 3)) + np.stack([labels * (2.0 - sex), labels * 0.0, sex], 1)
     fields = {"inputs": torch.from_numpy(inputs).float(), "labels": torch.from_numpy(labels), "sex": torch.from_numpy(sex)}
     return Table(fields, tuple("abcdef"[:classes]), "rows of a test", {"sex": ("f", "m")}), [f"s{k}" for k in r.integers(0, sites, rows)]

@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import ConfigError
+from ..studies.build import Prepared
 from ..studies.compare import own_digest
-from ..studies.description import describe, parse
+from ..studies.description import Description, describe, parse
 from ..training.files import LOCK, held, write_whole
 from .bench import CELLS, Folder, least_rows, one_thread, prepared
 from .finishing import finish
-from .goals import Setting, find_goal, methods
-from .measures import make_measure
+from .goals import Goal, Setting, find_goal, methods
+from .measures import lacking_group, make_measure
 from .options import Fitted, Options, Ready
 from .pilot import Pilot, plan
 from .search import LRS, SPLITS, Clock, Search
@@ -30,34 +31,51 @@ Tell = Callable[[str, float, float], None]
 def ready(base: Tree, goal: str, folder: Path, options: Options) -> Ready:
     """Read the rows, and see which methods can be tried on them."""
     found = find_goal(goal)
-    base = {section: dict(table) for section, table in base.items()}
-    if found.name == "personal":
-        base["data"] = {**base["data"], "test_at": "sites"}
-    config = parse({"algorithm": {"name": "FedAvg", "lr": 0.1}, **base})
-    base = {section: table for section, table in describe(config).items() if section in USED}
-    if config.federation.only_sums and found.name in ("worst_site", "personal"):
-        raise ConfigError(f"the goal {found.name} needs scores of single sites, and federation.only_sums keeps them from the server")
-    digest = own_digest(config)
-    rows = prepared(json.dumps(base), 0, options.sensitive, digest)
-    spread = config.sites.found(rows.test, config.data.site).how not in ("column", "pooled")
-    if found.name == "worst_site" and spread and config.data.test_at == "server":  # whose rows would be of no site
-        base["data"] = {**base["data"], "test_at": "sites"}
-        rows = prepared(json.dumps(base), 0, options.sensitive, digest)
-    if spread and "sites" not in base:
-        said = (f"The rows name no sites: they are spread over {len(rows.data.names)} that are made up. Name the column of the sites, or "
-                "write sites.how = \"pooled\" for one.")
-        rows = replace(rows, notes=(*rows.notes, said))
-    measure = make_measure(found, rows.data, len(rows.test.classes), rows.test.names, options.sensitive, kind=options.kind, gap=options.gap,
-                           max_fpr=options.max_fpr)
     if found.name == "fair" and options.sensitive is None:
         raise ConfigError("the goal fair is about groups: name their column as sensitive, such as sex")
+    base, config, rows = _read(found, base, options)
+    measure = make_measure(found, rows.data, len(rows.test.classes), rows.test.names, options.sensitive, kind=options.kind, gap=options.gap,
+                           max_fpr=options.max_fpr)
+    lacking = lacking_group(measure, rows.data)
+    if lacking is not None:
+        name = rows.test.names[options.sensitive or ""][lacking]
+        rows = _noted(rows, f"The group {name!r} of {options.sensitive!r} has no training rows by which to compare it ({options.kind}), so "
+                      "that no method trains for fairness: join it with another group, or leave its rows out.")
     layers = 2 if config.model.describe().get("name", "mlp") != "linear" else 1
-    bench = Folder(folder, measure, base, digest, options.jobs)
+    bench = Folder(folder, measure, base, own_digest(config), options.jobs)
     least = least_rows(bench, SPLITS) if found.name == "personal" else options.batch
     setting = Setting(options.rounds or ROUNDS, options.local_steps, options.batch, len(rows.test.classes), len(rows.data.names), least,
                       layers, options.sensitive, CELLS if options.sensitive else "labels", options.kind, options.max_fpr,
-                      options.group_thresholds)
+                      options.group_thresholds, lacking is None)
     return Ready(found, base, options, rows, measure, bench, setting, methods(found, setting))
+
+
+def _read(goal: Goal, base: Tree, options: Options) -> tuple[Tree, Description, Prepared]:
+    """The sections that all methods have in common, what they say, and the rows with those of the first split held out."""
+    unsaid, own = not base.get("sites"), {section: dict(table) for section, table in base.items()}
+    if goal.name == "personal":  # a site without training rows has no model to test
+        own |= {"data": {**own["data"], "test_at": "sites"}, "sites": {"least": 2, **own.get("sites", {})}}
+    config = parse({"algorithm": {"name": "FedAvg", "lr": 0.1}, **own})
+    if config.federation.only_sums and goal.name in ("worst_site", "personal"):
+        raise ConfigError(f"the goal {goal.name} needs scores of single sites, and federation.only_sums keeps them from the server")
+    own, digest = {section: table for section, table in describe(config).items() if section in USED}, own_digest(config)
+    rows = prepared(json.dumps(own), 0, options.sensitive, digest)
+    label = config.data.label if rows.test.rows is None else rows.test.rows.schema.label
+    if options.sensitive is not None and options.sensitive == label:
+        raise ConfigError(f"the sensitive column is that of groups, and {label!r} is what is to be predicted: name another one")
+    spread = config.sites.found(rows.test, config.data.site).how not in ("column", "pooled")
+    if goal.name == "worst_site" and spread and config.data.test_at == "server":  # whose rows would be of no site
+        own["data"] = {**own["data"], "test_at": "sites"}
+        rows = prepared(json.dumps(own), 0, options.sensitive, digest)
+    if spread and unsaid:
+        rows = _noted(rows, f"The rows name no sites: they are spread over {len(rows.data.names)} that are made up. Name the column of the "
+                      "sites, or write sites.how = \"pooled\" for one.")
+    return own, config, rows
+
+
+def _noted(rows: Prepared, said: str) -> Prepared:
+    """The rows with one more note about them."""
+    return replace(rows, notes=(*rows.notes, said))
 
 
 def expected(start: Ready, needed: bool = True) -> Pilot:

@@ -62,6 +62,7 @@ class Setting:
     least:     the fewest rows that a site trains on
     sensitive: the column of the groups, where there is one; cells: that of class and group together
     group_thresholds: whether decisions may depend on the group
+    comparable: whether every group has training rows of those that fairness compares
     """
 
     rounds: int
@@ -76,6 +77,7 @@ class Setting:
     kind: str = "equality of opportunity"
     max_fpr: float = 0.1
     group_thresholds: bool = True
+    comparable: bool = True
 
 
 @dataclass(frozen=True)
@@ -153,8 +155,8 @@ def _nested(goal: Goal, setting: Setting) -> list[Method]:
             return [_by("FedDRO", "group DRO", {"name": "group_dro", "field": setting.cells}, steps)]
         case "fair":
             between = {"name": "fair", "field": setting.sensitive, "kind": setting.kind}
-            return [] if setting.sensitive is None else [_by("FedDRO", f"fairness ρ = {rho:g}", between | {"rho": rho}, steps)
-                                                         for rho in (1.0, 10.0)]
+            known = setting.sensitive is not None and setting.comparable
+            return [_by("FedDRO", f"fairness ρ = {rho:g}", between | {"rho": rho}, steps) for rho in (1.0, 10.0) if known]
         case _:
             return [_by("FedDRO", "KL-DRO", {"name": "kl_dro"}, steps)]
 

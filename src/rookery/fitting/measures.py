@@ -21,7 +21,7 @@ from .goals import Goal
 TENTH = 0.1  # of the sites, those where the score is lowest
 LEAST = 5  # rows of each class that a site needs for an AUC that says something
 MANY = 50  # values of a column beyond which they are no groups
-MORE = "Give more rows, or a larger share of them to validation with data.validation"
+MORE = "Give more rows, a larger share of them to validation with data.validation, or another seed"
 Numbers = NDArray[np.float64]
 
 
@@ -103,7 +103,10 @@ class Measure:
     def _worst(self, job: Job, vector: Tensor) -> float:
         held, metric = job.held, "AUC" if self.classes == 2 else "accuracy"
         scores = dict(zip(job.fed.data.names, job.evaluation.site_scores(job.fed, vector, "validation"), strict=True))
-        able = able_sites(np.repeat(np.arange(len(held.names)), held.sizes), held.column("labels").cpu().numpy(), self.classes)
+        labels = held.column("labels").cpu().numpy()
+        if self.classes == 2 and len(np.unique(labels)) < 2:
+            raise DataError(f"the sites' validation rows have no AUC: they lack a class. {MORE}")
+        able = able_sites(np.repeat(np.arange(len(held.names)), held.sizes), labels, self.classes)
         known = [scores[held.names[place]] for place in able]
         values = [own[metric] for own in known if metric in own] or [own["accuracy"] for own in scores.values() if "accuracy" in own]
         return lowest(np.asarray(values))
@@ -257,3 +260,13 @@ def make_measure(goal: Goal, data: Data, classes: int, names: Any, sensitive: st
                           "into ranges, or name another one")
     found = Measure(goal, classes, **options)
     return found if sensitive is None else replace(found, sensitive=sensitive, groups=len(names[sensitive]))
+
+
+def lacking_group(measure: Measure, data: Data) -> int | None:
+    """A group without training rows of those whose rates fairness compares; None where every group has some."""
+    if measure.goal.name != "fair" or measure.sensitive is None:
+        return None
+    group, labels = (data.column(name).cpu().numpy() for name in (measure.sensitive, "labels"))
+    negatives, positives = (np.bincount(group[labels == k], minlength=measure.groups) for k in (0, 1))
+    rows = {"equalised odds": np.minimum(negatives, positives), "demographic parity": negatives + positives}.get(measure.kind, positives)
+    return None if rows.all() else int(rows.argmin())

@@ -10,11 +10,12 @@ from itertools import islice
 from statistics import fmean
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from ..studies.build import Prepared, assemble
 from ..studies.description import parse
-from .bench import Bench, Trial
+from .bench import CELLS, Bench, Trial
 from .goals import FIRST, Method, Setting
 from .training import Outcome, Tree, decide, tree_of
 
@@ -145,16 +146,28 @@ class Search:
 
 
 def further(bench: Bench, splits: int) -> Iterator[int]:
-    """The numbers of further splits; where a class is rare, splits are passed over that leave it out of a part and the first does not."""
-    wanted = fewest(bench.rows(0)) > 0 and fewest(bench.rows(0)) < RARE
-    usable = (split for split in range(1, TRIED * splits) if not wanted or fewest(bench.rows(split)) > 0)
+    """The numbers of further splits; where a class or group is rare, splits are passed over that leave it out and the first does not."""
+    first = bench.rows(0)
+    wanted = 0 < _rarest(first) < RARE
+    usable = (split for split in range(1, TRIED * splits) if not wanted or _as_whole(bench.rows(split), first))
     return islice(usable, splits - 1)
 
 
-def fewest(rows: Prepared) -> int:
-    """The rows of the class that has the fewest of them, among training or among validation rows."""
+def _as_whole(rows: Prepared, first: Prepared) -> bool:
+    """Whether both parts have rows of every class, and the training rows of every class and group that the first split's have."""
+    return _rarest(rows) > 0 and _cells(rows).shape == _cells(first).shape
+
+
+def _rarest(rows: Prepared) -> int:
+    """The rows of the class, or of the class and group, that has the fewest of them, among training or among validation rows."""
     parts, classes = (rows.data, rows.data.split("validation")), len(rows.test.classes)
-    return min(int(np.bincount(part.column("labels").cpu().numpy(), minlength=classes).min()) for part in parts if part is not None)
+    each = [np.bincount(part.column("labels").cpu().numpy(), minlength=classes) for part in parts if part is not None]
+    return int(min(counts.min() for counts in (*each, _cells(rows))))
+
+
+def _cells(rows: Prepared) -> NDArray[np.int64]:
+    """How many training rows there are of every class and group that has any."""
+    return np.bincount(rows.data.column(CELLS if CELLS in rows.data.fields else "labels").cpu().numpy())
 
 
 def best_of(chosen: Sequence[Chosen]) -> Chosen:

@@ -21,7 +21,7 @@ from ..data.tables.rows import fingerprint
 from ..errors import RookeryError
 from ..fitting.bench import CELLS, Memory, least_rows, with_cells
 from ..fitting.goals import GOALS, Goal, Setting, find_goal, methods
-from ..fitting.measures import Measure
+from ..fitting.measures import Measure, lacking_group
 from ..fitting.options import Options
 from ..fitting.search import LRS, Chosen, Search, best_of
 from ..fitting.training import Tree
@@ -124,7 +124,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         measure = Measure(goal, len(self.classes_), sensitive, max(1, len(self.sensitive_values_)), self.kind, self.gap, self.max_fpr)
         bench = Memory(lambda split: with_cells(self._prepared(data, table, seed + split), sensitive), measure)
         setting = Setting(self.rounds, self.local_steps, self.batch, len(self.classes_), len(data.names), least_rows(bench, self.splits),
-                          1 + len(self.hidden), sensitive, CELLS if sensitive else "labels", self.kind, self.max_fpr)
+                          1 + len(self.hidden), sensitive, CELLS if sensitive else "labels", self.kind, self.max_fpr,
+                          comparable=lacking_group(measure, bench.rows(0).data) is None)
         tried = methods(goal, setting)
         own = [method for method in tried if method.kind == "nested"]
         base: Tree = {"data": {"name": ROWS}, "model": {"hidden": list(self.hidden)} if self.hidden else {"name": "linear"}}

@@ -125,8 +125,27 @@ def test_sections_that_are_about_training_play_no_part(tmp_path: Path) -> None:
     assert ready({**CANCER, **more}, "accuracy", tmp_path, QUICK).base == ready(CANCER, "accuracy", tmp_path, QUICK).base
 
 
+@pytest.mark.parametrize(("kind", "left"), [("equality of opportunity", 0), ("equalised odds", 0), ("demographic parity", 2)])
+def test_a_group_that_cannot_be_compared_leaves_no_method_for_fairness_and_is_named(kind: str, left: int, tmp_path: Path) -> None:
+    base = described(csv(tmp_path / "t.csv", rare_group=0))
+    start = ready(base, "fair", tmp_path, Options(sensitive="sex", kind=kind))
+    assert sum(method.kind == "nested" for method in start.methods) == left
+    assert any("The group 'm' of 'sex' has no training rows by which to compare it" in note for note in start.rows.notes) == (left == 0)
+
+
+def test_sites_without_training_rows_have_no_personal_model_and_are_left_out(tmp_path: Path) -> None:
+    path = csv(tmp_path / "t.csv", 100)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], *(line.replace(",s", f",lone{k}", 1) if k < 12 else line for k, line in enumerate(lines[1:]))]))
+    start = ready(described(path), "personal", tmp_path, QUICK)
+    assert start.rows.data.names == ("s0", "s1")
+    assert set(start.rows.data.splits["test"].names) == {"s0", "s1"}
+    assert any("fewer than least = 2 training rows" in note for note in start.rows.notes)
+
+
 @pytest.mark.parametrize(("goal", "options", "sections", "words"), [
     ("fair", {}, {}, "the goal fair is about groups: name their column as sensitive"),
+    ("fair", {"sensitive": "y"}, {"data": {"keep": ["y"]}}, "'y' is what is to be predicted: name another one"),
     ("auc", {"sensitive": "age"}, {}, "the sensitive column 'age' must be one of categories that the rows have; they have sex"),
     ("worst_site", {}, {"federation": {"only_sums": True}}, "worst_site needs scores of single sites"),
     ("auk", {}, {}, "there is no goal 'auk'; did you mean 'auc'")])
@@ -134,7 +153,7 @@ def test_what_cannot_be_fitted_is_refused_before_anything_is_trained(goal: str, 
                                                                      words: str, tmp_path: Path) -> None:
     base = described(csv(tmp_path / "t.csv"))
     with pytest.raises(ConfigError, match=words):
-        ready({**base, **sections}, goal, tmp_path, Options(**options))
+        ready({**base, **{name: {**base.get(name, {}), **table} for name, table in sections.items()}}, goal, tmp_path, Options(**options))
 
 
 @pytest.mark.parametrize(("options", "words"), [

@@ -166,8 +166,8 @@ def test_the_worst_group_of_three_classes_counts_rows_of_every_class_and_group()
     assert measure.at_sites(job, job.given.vector).value == pytest.approx(min(each))
 
 
-@pytest.mark.parametrize(("goal", "classes"), [("auc", 2), ("ap", 2), ("partial_auc", 2), ("fair", 2), ("worst_group", 2),
-                                               ("worst_group", 3)])
+@pytest.mark.parametrize(("goal", "classes"), [("auc", 2), ("ap", 2), ("partial_auc", 2), ("worst_site", 2), ("fair", 2),
+                                               ("worst_group", 2), ("worst_group", 3)])
 def test_validation_rows_that_lack_a_class_are_refused(goal: str, classes: int) -> None:
     job = job_of(prepared(rows=40, classes=classes), {"run": {"max_fpr": 0.1}})
     job.held.fields["labels"].zero_()

@@ -12,7 +12,7 @@ import torch
 from fits import BASE, job_of, prepared
 
 from rookery.errors import ConfigError
-from rookery.fitting.bench import Memory, Trial
+from rookery.fitting.bench import CELLS, Memory, Trial
 from rookery.fitting.goals import FIRST, GOALS, Method, Setting, methods
 from rookery.fitting.measures import Measure, Scored
 from rookery.fitting.search import Chosen, Clock, Search, best_of, further
@@ -141,7 +141,7 @@ def test_further_splits_and_wider_grids_wait_for_time() -> None:
 
 
 def test_splits_that_lose_a_rare_class_are_passed_over() -> None:
-    rare = {"rows": 60, "positives": lambda row: row % 12 == 0, "sites": 1}
+    rare = {"rows": 60, "positives": lambda row: row % 12 == 0, "sites": 1, "sensitive": None}
     lost = [split for split in range(8) if not {0, 1} <= set(prepared(split, **rare).data.split("validation").fields["labels"].tolist())]
     assert 0 not in lost
     bench = Memory(lambda split: prepared(split, **rare), Measure(GOALS["auc"], 2))
@@ -149,6 +149,17 @@ def test_splits_that_lose_a_rare_class_are_passed_over() -> None:
     assert len(lost) > 0
     assert list(further(bench, 5)) == wanted[:4]
     assert list(further(Memory(lambda split: prepared(split), bench.measure), 3)) == [1, 2]  # where no class is rare nothing is looked at
+
+
+def test_splits_that_lose_a_rare_group_are_passed_over() -> None:
+    def rows(split: int) -> Prepared:
+        return prepared(split, rows=120, sites=1, rare_group=1, seed=1)
+
+    number = [len(set(rows(split).data.fields[CELLS].tolist())) for split in range(10)]
+    assert number[0] == 4
+    assert min(number) == 3
+    wanted = [split for split in range(1, 10) if number[split] == 4]
+    assert list(further(Memory(rows, Measure(GOALS["fair"], 2, "sex", 2)), 4)) == wanted[:3]
 
 
 def test_thresholds_by_group_decide_with_the_models_of_another_method() -> None:
