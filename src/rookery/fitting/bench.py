@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from ..data import Data
+from ..errors import ConfigError
 from ..studies.build import Prepared, prepare
 from ..studies.description import parse
 from ..studies.trials import study
@@ -154,6 +155,8 @@ def with_cells(rows: Prepared, sensitive: str | None) -> Prepared:
     if sensitive is None or sensitive not in rows.data.fields:
         return rows
     data = rows.data
+    if CELLS in data.fields:
+        raise ConfigError(f"a fit has a column {CELLS!r} of its own; rename yours")
     cell = data.column(sensitive).cpu() * len(rows.test.classes) + data.column("labels").cpu()
     place = torch.from_numpy(np.unique(cell.numpy(), return_inverse=True)[1]).long()
     return replace(rows, data=Data(data.fields | {CELLS: place}, data.names, data.sizes, dict(data.splits)))

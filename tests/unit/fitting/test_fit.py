@@ -17,6 +17,7 @@ import rookery
 from rookery import report
 from rookery.errors import ConfigError
 from rookery.fitting import Options, fit
+from rookery.fitting.bench import CELLS
 from rookery.fitting.fit import expected, ready
 
 QUICK = Options(rounds=2, local_steps=2, batch=8, jobs=1)
@@ -131,6 +132,13 @@ def test_a_group_that_cannot_be_compared_leaves_no_method_for_fairness_and_is_na
     start = ready(base, "fair", tmp_path, Options(sensitive="sex", kind=kind))
     assert sum(method.kind == "nested" for method in start.methods) == left
     assert any("The group 'm' of 'sex' has no training rows by which to compare it" in note for note in start.rows.notes) == (left == 0)
+
+
+def test_a_column_of_the_name_of_a_fit_s_own_is_refused(tmp_path: Path) -> None:
+    path = csv(tmp_path / "t.csv")
+    path.write_text(path.read_text().replace("sex", CELLS, 1))
+    with pytest.raises(ConfigError, match=f"a fit has a column '{CELLS}' of its own; rename yours"):
+        ready(described(path, keep=[CELLS]), "fair", tmp_path, Options(sensitive=CELLS))
 
 
 def test_sites_without_training_rows_have_no_personal_model_and_are_left_out(tmp_path: Path) -> None:
