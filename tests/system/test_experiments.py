@@ -63,6 +63,7 @@ def test_the_quick_version_runs_and_leaves_a_record(experiment: str, plots: tupl
     assert all((tmp_path / f"{name}.png").stat().st_size > 5000 for name in plots)
 
 
+@pytest.mark.slow
 def test_the_counterexample_comes_out_again_as_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = {(row["method"], row["setting"], row["metric"]): row["mean"]
                 for row in json.loads((FOLDER / "fedavg-counterexample" / "results.json").read_text())["rows"]}

@@ -183,10 +183,12 @@ def _notes(start: Ready, kept: Chosen) -> list[str]:
     said = list(start.rows.notes)
     if kept.method.by_group:
         said.append(f"The model decides by a threshold for each value of {start.measure.sensitive!r}: it may only be used where that "
-                    "column may be used for decisions.")
+                    "column may be used for decisions. What is said below of decisions is at one threshold, the mean of these.")
     elif any(method.by_group for method in start.methods):
         said.append(f"Thresholds by group need {start.measure.sensitive!r} at prediction. Where it may be used they contain most of what "
                     "training for fairness can reach.")
+    if "personal" in kept.method.sections:
+        said.append("The bundle holds the common model, before sites adapt it, and what is said below of its use is about that one.")
     return said
 
 

@@ -15,7 +15,7 @@ from ..training.files import LOCK, held, write_whole
 from .bench import CELLS, Folder, least_rows, one_thread, prepared
 from .finishing import finish
 from .goals import Goal, Setting, find_goal, methods
-from .measures import lacking_group, make_measure
+from .measures import about_sites, lacking_group, make_measure
 from .options import Fitted, Options, Ready
 from .pilot import Pilot, plan
 from .search import LRS, SPLITS, Clock, Search
@@ -70,7 +70,8 @@ def _read(goal: Goal, base: Tree, options: Options) -> tuple[Tree, Description, 
     if spread and unsaid:
         rows = _noted(rows, f"The rows name no sites: they are spread over {len(rows.data.names)} that are made up. Name the column of the "
                       "sites, or write sites.how = \"pooled\" for one.")
-    return own, config, rows
+    few = about_sites(rows.data, len(rows.test.classes)) if goal.name == "worst_site" else None
+    return own, config, rows if few is None else _noted(rows, few)
 
 
 def _noted(rows: Prepared, said: str) -> Prepared:

@@ -211,6 +211,19 @@ def able_sites(site: NDArray[np.int64], labels: NDArray[np.int64], classes: int)
     return able
 
 
+def about_sites(data: Data, classes: int) -> str | None:
+    """What there is to say of sites that have too few validation rows for the worst one to be looked for among them."""
+    held = data.split("validation")
+    assert held is not None
+    labels, site = held.column("labels").cpu().numpy(), np.repeat(np.arange(len(held.names)), held.sizes)
+    enough = int((np.stack([np.bincount(site[labels == k], minlength=len(held.names)) for k in range(2)]) >= LEAST).all(0).sum())
+    if classes != 2 or enough == len(data.names):
+        return None
+    if not enough:
+        return f"No site has {LEAST} validation rows of either class, so that which site is the worst is not known well."
+    return f"{enough} of {len(data.names)} sites have {LEAST} validation rows of either class, and the worst is looked for among these alone."
+
+
 def lowest(values: Numbers) -> float:
     """The mean of the tenth of some values that is lowest, of one value at least.
 

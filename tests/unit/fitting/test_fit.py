@@ -121,6 +121,19 @@ def test_test_rows_of_made_up_sites_are_at_them_where_the_goal_is_about_sites(tm
     assert sorted(named.rows.data.splits) == ["validation"]
 
 
+def test_sites_that_are_too_small_to_be_the_worst_are_counted(tmp_path: Path) -> None:
+    def notes(rows: int, sites: int) -> list[str]:
+        base = described(csv(tmp_path / "t.csv", rows, sites=sites), validation=0.3)
+        return [note for note in ready(base, "worst_site", tmp_path, QUICK).rows.notes if "validation rows of either class" in note]
+
+    assert notes(400, 2) == []
+    assert "No site has 5" in notes(60, 4)[0]
+    path = csv(tmp_path / "t.csv", 300, sites=2)
+    path.write_text(path.read_text() + "".join(f"\n0.1,0.2,0.3,f,small,{label}" for label in "abababab"))
+    start = ready(described(path, validation=0.3), "worst_site", tmp_path, QUICK)
+    assert any(note.startswith("2 of 3 sites have 5 validation rows of either class") for note in start.rows.notes)
+
+
 def test_sections_that_are_about_training_play_no_part(tmp_path: Path) -> None:
     more = {"warm_up": {"rounds": 3}, "run": {"rounds": 50}, "personal": {"steps": 2}, "objective": {"name": "kl_dro"}}
     assert ready({**CANCER, **more}, "accuracy", tmp_path, QUICK).base == ready(CANCER, "accuracy", tmp_path, QUICK).base

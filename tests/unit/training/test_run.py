@@ -196,6 +196,7 @@ def killed_and_resumed(name: str, kills: int, folder: Path, seed: int) -> tuple[
     return ends[0], ends[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SCAFFOLD"])
 def test_three_kills_at_random_moments_change_nothing(name: str, tmp_path: Path) -> None:
     broken, whole = killed_and_resumed(name, 3, tmp_path, seed=1)
