@@ -221,7 +221,7 @@ def about_sites(data: Data, classes: int) -> str | None:
         return None
     if not enough:
         return f"No site has {LEAST} validation rows of either class, so that which site is the worst is not known well."
-    return f"{enough} of {len(data.names)} sites have {LEAST} validation rows of either class, and the worst is looked for among these alone."
+    return f"{enough} of {len(data.names)} sites have {LEAST} validation rows of either class, and the worst is looked for among these."
 
 
 def lowest(values: Numbers) -> float:
