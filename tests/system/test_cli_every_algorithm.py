@@ -65,7 +65,8 @@ def test_every_listed_algorithm_runs_from_a_description(title: str, tmp_path: Pa
 
 OBJECTIVES: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
     "auc": ("LocalSCGDAM", AUC), "partial_auc": ("FCSG", KINDS[Conditional] | {"objective": {}}), "ratio_loss": ("FedAvg", {}),
-    "ap_surrogate": ("FCSG", KINDS[Conditional]), "balanced_cross_entropy": ("FedAvg", {}), "last_layer": ("FedAvg", {}), "chi2_dro": ("FedDRO", {}),
+    "ap_surrogate": ("FCSG", KINDS[Conditional]), "balanced_cross_entropy": ("FedAvg", {}), "last_layer": ("FedAvg", {}),
+    "chi2_dro": ("FedDRO", {}),
     "constrained_dro": ("FedDRO", {}), "cross_entropy": ("FedAvg", {"objective": {"weight_decay": 0.1, "weight": [1.0, 2.0, 3.0]}}),
     "cvar": ("FedAvg", {}), "data_reweighting": ("SimFBO", {"objective": {"field": "labels"}}),
     "fair": ("FedDRO", {"data": {"name": "breast-cancer"}, "objective": {"field": "site", "kind": "demographic parity"}}),
