@@ -21,7 +21,7 @@ from ..data.tables.rows import fingerprint
 from ..errors import RookeryError
 from ..fitting.bench import CELLS, Memory, least_rows, with_cells
 from ..fitting.goals import GOALS, Goal, Setting, find_goal, methods
-from ..fitting.measures import Measure, lacking_group
+from ..fitting.measures import MANY, Measure, lacking_group
 from ..fitting.options import Options
 from ..fitting.search import LRS, Chosen, Search, best_of
 from ..fitting.training import Tree
@@ -96,6 +96,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if sensitive_features is not None:
             found, place = np.unique(_named(sensitive_features, "sensitive_features", len(y)), return_inverse=True)
             self.sensitive_values_ = names["sensitive"] = tuple(found.tolist())
+            if len(found) > MANY:
+                raise ValueError(f"sensitive_features have {len(found)} values, and groups are {MANY} at most: bring them into ranges")
             fields["sensitive"] = torch.from_numpy(place.astype(np.int64))
         elif goal.name == "fair":
             warnings.warn("the goal fair has no sensitive_features to be fair between, so that it is balanced accuracy", UserWarning,
@@ -112,6 +114,9 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         try:
             Options(rounds=self.rounds, local_steps=self.local_steps, batch=self.batch, kind=self.kind, gap=self.gap, max_fpr=self.max_fpr)
             goal = find_goal(self.goal)
+            tuple(self.hidden), tuple(self.step_sizes)
+        except TypeError:
+            raise ValueError(f"hidden and step_sizes are sequences of numbers; got {self.hidden!r} and {self.step_sizes!r}") from None
         except RookeryError as error:
             raise ValueError(str(error)) from error
         if not 0 < self.validation < 1 or self.splits < 1 or not len(self.step_sizes) or not min(self.step_sizes) > 0:
@@ -123,9 +128,13 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sensitive = "sensitive" if "sensitive" in data.fields else None
         measure = Measure(goal, len(self.classes_), sensitive, max(1, len(self.sensitive_values_)), self.kind, self.gap, self.max_fpr)
         bench = Memory(lambda split: with_cells(self._prepared(data, table, seed + split), sensitive), measure)
+        lacking = lacking_group(measure, bench.rows(0).data)
+        if lacking is not None:
+            warnings.warn(f"the group {self.sensitive_values_[lacking]!r} has no training rows by which to compare it ({self.kind}), so that "
+                          "no method trains for fairness", UserWarning, stacklevel=3)
         setting = Setting(self.rounds, self.local_steps, self.batch, len(self.classes_), len(data.names), least_rows(bench, self.splits),
                           1 + len(self.hidden), sensitive, CELLS if sensitive else "labels", self.kind, self.max_fpr,
-                          comparable=lacking_group(measure, bench.rows(0).data) is None)
+                          comparable=lacking is None)
         tried = methods(goal, setting)
         own = [method for method in tried if method.kind == "nested"]
         base: Tree = {"data": {"name": ROWS}, "model": {"hidden": list(self.hidden)} if self.hidden else {"name": "linear"}}

@@ -162,6 +162,15 @@ def test_a_missing_sensitive_feature_is_a_group_of_its_own() -> None:
     np.testing.assert_array_equal(own.predict(X, sensitive_features=feature), own.predict(X, sensitive_features=feature.fillna(np.nan)))
 
 
+def test_groups_that_are_too_many_are_refused_and_one_that_cannot_be_compared_is_named() -> None:
+    X, y, _, sex = rows()
+    with pytest.raises(ValueError, match="sensitive_features have 160 values, and groups are 50 at most"):
+        model("fair").fit(X, y, sensitive_features=np.arange(160))
+    with pytest.warns(UserWarning, match="the group 'm' has no training rows by which to compare it"):
+        own = model("fair").fit(X, y, sensitive_features=np.where(y == 1, "f", sex))
+    assert all(row["kind"] == "opponent" for row in own.results_)
+
+
 def test_fair_without_groups_is_said_to_be_balanced_accuracy() -> None:
     X, y, _, _ = rows()
     with pytest.warns(UserWarning, match="no sensitive_features to be fair between, so that it is balanced accuracy"):
@@ -200,6 +209,7 @@ def test_goals_can_be_searched() -> None:
     ({"splits": 0}, "splits are one at least"), ({"step_sizes": ()}, "step_sizes some positive numbers"),
     ({"step_sizes": (0.1, -1.0)}, "step_sizes some positive numbers"), ({"rounds": 0}, "rounds must be at least 1"),
     ({"batch": 2}, "a step four rows"), ({"goal": "fair", "kind": "odds"}, "kind is one of"), ({"gap": -0.1}, "gap is a difference"),
+    ({"hidden": 16}, "hidden and step_sizes are sequences"), ({"step_sizes": 0.1}, "hidden and step_sizes are sequences"),
     ({"hidden": (-3,)}, "hidden layers have at least one unit")])
 def test_parameters_that_make_no_sense_are_refused(options: dict[str, Any], words: str) -> None:
     X, y, _, sex = rows(60)
