@@ -130,8 +130,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         bench = Memory(lambda split: with_cells(self._prepared(data, table, seed + split), sensitive), measure)
         lacking = lacking_group(measure, bench.rows(0).data)
         if lacking is not None:
-            warnings.warn(f"the group {self.sensitive_values_[lacking]!r} has no training rows by which to compare it ({self.kind}), so that "
-                          "no method trains for fairness", UserWarning, stacklevel=3)
+            warnings.warn(f"the group {self.sensitive_values_[lacking]!r} has no training rows by which to compare it ({self.kind}), so "
+                          "that no method trains for fairness", UserWarning, stacklevel=3)
         setting = Setting(self.rounds, self.local_steps, self.batch, len(self.classes_), len(data.names), least_rows(bench, self.splits),
                           1 + len(self.hidden), sensitive, CELLS if sensitive else "labels", self.kind, self.max_fpr,
                           comparable=lacking is None)
