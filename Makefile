@@ -22,13 +22,15 @@ run: setup  ## six methods on rare digits at eight heterogeneous sites: a table,
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal -rs
 test slow test-rounding docs: export OMP_NUM_THREADS = 1
 
+# what `make docs` runs is left out
+TESTS := tests --ignore tests/system/test_docs.py
 test: setup  ## minutes
-	$(PYTEST)
+	$(PYTEST) $(TESTS)
 
 # sums, products and exponentials as on an older processor: other last bits
 ROUNDING ?= ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SSE41 OPENBLAS_CORETYPE=Nehalem
 test-rounding: setup  ## the same tests where floating-point sums round differently
-	env $(ROUNDING) $(PYTEST)
+	env $(ROUNDING) $(PYTEST) $(TESTS)
 
 slow: setup  ## what takes longer
 	$(PYTEST) -m slow
@@ -38,7 +40,7 @@ bench: setup  ## ratios against plain PyTorch loops
 
 docs: setup  ## the documents as a site, in site/; then the code in them runs as it stands
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	$(BIN)/python -m pytest -q tests/system/test_docs.py src
+	$(PYTEST) tests/system/test_docs.py src
 
 check: setup  ## lint and types
 	$(BIN)/ruff check .
