@@ -82,7 +82,7 @@ def test_base_0_is_the_empty_site(moments: list[Moment]) -> None:
     assert not values(site)
 
 
-def test_a_frame_that_is_sent_again_while_it_is_executed_waits_for_the_reply(moments: list[Moment], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_that_comes_again_while_it_is_executed_waits_for_the_reply(moments: list[Moment], monkeypatch: pytest.MonkeyPatch) -> None:
     moment = of_step(moments)
     site, entered, go_on, genuine = moment.fresh(), threading.Event(), threading.Event(), Site._answer
     site.lock = threading.Lock()
