@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 __all__ = [
-    "AlgorithmError", "BundleError", "CheckpointError", "ConfigError", "DataError", "Diverged", "EngineError", "FrameError", "ModuleError",
-    "NonFinite", "PlacementError", "ProblemError", "RookeryError", "StateLost", "UploadError", "WeightError", "WriteError",
+    "AlgorithmError", "Away", "BundleError", "CheckpointError", "ConfigError", "DataError", "Diverged", "EngineError", "FrameError",
+    "ModuleError", "NonFinite", "PlacementError", "ProblemError", "RookeryError", "StateLost", "UploadError", "WeightError", "WriteError",
 ]
 
 
@@ -41,6 +41,10 @@ class UploadError(RookeryError):
 
 class NonFinite(UploadError):
     """A client's upload holds an infinity or a NaN: mostly a step that was too large."""
+
+
+class Away(UploadError):
+    """A site did not answer in time; whether it executed what it was sent is not known, and does not matter."""
 
 
 class WeightError(RookeryError):

@@ -15,20 +15,23 @@ from rookery.engines.frames import DTYPES, MAGIC, VERSION, pack, unpack
 
 Draw = Callable[[Any], Any]
 OPS = {"map", "take", "put", "finish", "save", "load"}
-KEYS = {"map": ["op", "fn", "arguments", "out", "times", "phase", "call", "known"], "take": ["op", "source", "default", "out"],
+KEYS = {"map": ["op", "fn", "arguments", "out", "times", "phase", "call", "known"], "take": ["op", "source", "holders", "default", "out"],
         "put": ["op", "pool", "source"], "finish": ["op", "total"], "save": ["op", "tag", "ids"], "load": ["op", "tag"]}
+HEADER = ["run", "k", "base", "clients", "ops", "want", "free", "forget"]
 UNKNOWN = st.integers(1 << 40, 1 << 50)
 NOT = {  # for each kind of entry, values of other types
     str: [None, True, 3, 1.5, [], ["x"], {}],
     int: [None, True, "3", 1.5, [], [3], {}],
     list: [None, True, 3, 1.5, "x", {}],
+    "times": [None, True, "3", 1.5, [], ["3"], [3, 3], {}],
     "ids": [None, True, 3, 1.5, "x", {}, [None], ["x"], [1.5], [True], [[1]], [{}]],
     "ops": [None, True, 3, 1.5, "x", {}, [None], ["map"], [3], [[]], [{}]],
     "fn": [None, True, 3, "step", {}, [], ["problem"], [None, "step"], ["problem", None], ["problem", "sums", 1], [3, "step"]],
     "arguments": [None, True, 3, "x", {}, [None], [3], [[]], [{}], [{"ref": "x"}], [{"ref": None}], [{"ref": 1.5}], [{"other": 3}]],
 }
-TYPES = {"run": str, "k": int, "ops": "ops", "want": "ids", "free": "ids", "drop": "ids", "op": str, "fn": "fn", "arguments": "arguments",
-         "times": int, "phase": str, "call": int, "known": int, "source": int, "default": int, "pool": int, "total": int,
+TYPES = {"run": str, "k": int, "ops": "ops", "want": "ids", "free": "ids", "base": int, "clients": "ids", "forget": list, "holders": "ids",
+         "op": str, "fn": "fn", "arguments": "arguments",
+         "times": "times", "phase": str, "call": int, "known": int, "source": int, "default": int, "pool": int, "total": int,
          "tag": str, "ids": list}
 
 
@@ -63,7 +66,15 @@ def edit_map(change: Callable[[dict[str, Any], Draw], None]) -> Callable[[Moment
 
 
 def wrong_k(header: dict[str, Any], draw: Draw) -> None:
-    header["k"] = draw(st.integers(-5, 50).filter(lambda k: k != header["k"]) | UNKNOWN)
+    header["k"] = draw(st.integers(-5, header["base"]))
+
+
+def wrong_base(header: dict[str, Any], draw: Draw) -> None:
+    header["base"] = draw(st.integers(-5, 50).filter(lambda base: base not in (0, header["base"])) | UNKNOWN)
+
+
+def wrong_clients(header: dict[str, Any], draw: Draw) -> None:
+    header["clients"] = draw(st.sampled_from([[-1], [1], [0, 1], [0, 0], [1 << 70]]))
 
 
 def wrong_run(header: dict[str, Any], draw: Draw) -> None:
@@ -114,13 +125,13 @@ def refused_hyper_parameters(op: dict[str, Any], draw: Draw) -> None:
 
 def missing_key(header: dict[str, Any], draw: Draw) -> None:
     where: Any = draw(st.sampled_from([header, *header["ops"]]))
-    keys = ["run", "k", "ops", "want", "free", "drop", "commit", "v", "tensors"] if where is header else KEYS[where["op"]]
+    keys = [*HEADER, "v", "tensors"] if where is header else KEYS[where["op"]]
     del where[draw(st.sampled_from(keys))]
 
 
 def wrong_type(header: dict[str, Any], draw: Draw) -> None:
     where: Any = draw(st.sampled_from([header, *header["ops"]]))
-    key = draw(st.sampled_from(["run", "k", "ops", "want", "free", "drop"] if where is header else KEYS[where["op"]]))
+    key = draw(st.sampled_from(HEADER if where is header else KEYS[where["op"]]))
     where[key] = draw(st.sampled_from(NOT[TYPES[key] if where is header else kind_of(where["op"], key)]))
 
 
@@ -254,7 +265,9 @@ def with_references(moment: Moment) -> bool:
 
 
 STRUCTURED = {
-    "wrong k": Corruption(edit(wrong_k), ("StateLost", "FrameError")),
+    "wrong k": Corruption(edit(wrong_k)),
+    "wrong base": Corruption(edit(wrong_base), ("StateLost", "FrameError")),
+    "wrong clients": Corruption(edit(wrong_clients)),
     "wrong run": Corruption(edit(wrong_run), ("StateLost",)),
     "unknown op": Corruption(edit(unknown_op), needs=lambda m: bool(m.header["ops"])),
     "extra op": Corruption(edit(extra_op)),
@@ -265,7 +278,7 @@ STRUCTURED = {
     "refused hyper-parameters": Corruption(edit_map(refused_hyper_parameters), needs=with_programs),
     "missing key": Corruption(edit(missing_key)),
     "wrong type": Corruption(edit(wrong_type)),
-    "unknown reference": Corruption(edit(unknown_reference), ("StateLost",), with_references),
+    "unknown reference": Corruption(edit(unknown_reference), ("StateLost", "FrameError"), with_references),
     "number of outputs": Corruption(edit_map(outputs_number), needs=with_maps),
     "negative times": Corruption(edit_map(negative_times), needs=with_maps),
     "tensor twice": Corruption(tensor_twice, needs=with_tensors),

@@ -89,9 +89,7 @@ class Moment:
     after: dict[int, Any]
 
     def fresh(self) -> Site:
-        site = copy.copy(self.site)
-        site.store = {id: value.clone() for id, value in self.site.store.items()}
-        return site
+        return copy.copy(self.site)
 
     def moved(self, folder: Path) -> Moment:
         """The same with a copy of the site's checkpoints, for what may write to them."""
@@ -120,14 +118,20 @@ def plain_header(frame: bytes) -> dict[str, Any]:
     return header
 
 
+def values(site: Site) -> dict[int, Tensor]:
+    """What a site of one client holds: the server's values, and the client's own."""
+    return {**site.held.shared, **site.held.own[0]}
+
+
 def held(site: Site) -> dict[int, Any]:
-    return {id: (value.dtype, tuple(value.shape), value.contiguous().numpy().tobytes()) for id, value in site.store.items()}
+    return {id: (value.dtype, tuple(value.shape), value.contiguous().numpy().tobytes()) for id, value in values(site).items()}
 
 
 def picture(site: Site) -> Any:
     """Everything a frame could change, bit by bit."""
     files = {} if site.folder is None else {p.name: p.read_bytes() for p in sorted(site.folder.iterdir())}
-    return held(site), site.counter, site.last, id(site.setting), id(site.setting.problem), site.setting.constants, files
+    setting = site.held.setting
+    return held(site), sorted(site.versions), site.counter, site.last, id(setting), id(setting.problem), setting.constants, files
 
 
 def record(tmp_path_factory: pytest.TempPathFactory) -> list[Moment]:
@@ -137,7 +141,6 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> list[Moment]:
 
     def answer(self: Site, frame: bytes) -> bytes:
         before = copy.copy(self)
-        before.store = {id: value.clone() for id, value in self.store.items()}
         reply = genuine(self, frame)
         assert "error" not in unpack(reply)[0]
         recorded.append(Moment(before, frame, reply, held(self)))
@@ -193,7 +196,7 @@ def scaffold(wire: Wire, rounds: int, clients_per_round: int = 2) -> tuple[Feder
 
 def of_step(moments: list[Moment]) -> Moment:
     """A frame whose third operation is SCAFFOLD's local step, at a site with state."""
-    return next(m for m in moments if m.site.store and [op["op"] for op in m.header["ops"]][:3] == ["map", "take", "map"])
+    return next(m for m in moments if values(m.site) and [op["op"] for op in m.header["ops"]][:3] == ["map", "take", "map"])
 
 
 def step_op(header: dict[str, Any]) -> dict[str, Any]:

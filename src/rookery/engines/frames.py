@@ -19,7 +19,7 @@ from torch import Tensor
 from ..errors import FrameError
 from ..federation.program import PROGRAMS, Program
 
-MAGIC, VERSION = b"RKR1", 1
+MAGIC, VERSION = b"RKR1", 2
 LARGEST = 1 << 31  # bytes of a frame
 _DIGEST, _DEEPEST, _MOST_AXES = 16, 8, 16
 DTYPES = {str(t).removeprefix("torch."): t for t in

@@ -23,6 +23,7 @@ from ..problems.projections import box
 from ..problems.testproblems import TestProblem
 from ..training.checkpoint import load, save
 from .case import Case
+from .faults import FaultyWire
 
 STEPS, BATCH, COHORT = 3, 2, 2
 EQUAL = (4, 4, 4, 4)  # rows of the clients where they have equally many
@@ -97,14 +98,17 @@ def a_constraint_is_met_where_projected_gradient_descent_meets_it(case: Case) ->
 
 
 def engines_agree(case: Case, batch: int | None = None, clients_per_round: int | None = None) -> None:
-    """loop, vectorised and wire end at the same point with the same ledger; loop and wire bit for bit."""
+    """loop, vectorised and wire end at the same point with the same ledger; loop and wire bit for bit, over a network with faults too."""
     k = case.solved()
-    runs = {engine: case.advance(k, case.lr, STEPS, batch, 4, engine=engine, clients_per_round=clients_per_round, weights="samples", seed=7)
-            for engine in ("loop", "vectorised", "wire")}
+    engines: dict[str, Any] = {name: name for name in ("loop", "vectorised", "wire")}
+    if clients_per_round is not None:
+        engines["wire, with faults"] = FaultyWire()
+    runs = {name: case.advance(k, case.lr, STEPS, batch, 4, engine=engine, clients_per_round=clients_per_round, weights="samples", seed=7)
+            for name, engine in engines.items()}
     loop, state = runs["loop"]
     for engine, (fed, other) in runs.items():
-        if engine == "wire":
-            _same(other.x, state.x, f"{case.name} gives the same x, bit for bit, on the engines loop and wire")
+        if engine.startswith("wire"):
+            _same(other.x, state.x, f"{case.name} gives the same x, bit for bit, on the engines loop and {engine}")
         else:
             _close(other.x, state.x, f"{case.name} gives the same x on the engines loop and {engine}", rtol=1e-10, atol=1e-12)
         _same_ledger(fed, loop, f"{case.name} has the same ledger on the engines loop and {engine}")

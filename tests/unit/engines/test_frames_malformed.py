@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from corruptions import check_refused
-from recorded_frames import Moment, Small, of_step, parts, seal, sealed, step_op
+from recorded_frames import Moment, Small, of_step, parts, seal, sealed, step_op, values
 
 from rookery import SCAFFOLD
 from rookery.engines.frames import describe, pack, unpack
@@ -128,7 +128,7 @@ def test_a_refused_frame_has_saved_nothing(tag: str, moments: list[Moment], tmp_
     """A save before the operation that is refused: no checkpoint appears on disk, and an older one stays what it was."""
     moment = of_step(moments).moved(tmp_path / "sites")
     assert moment.site.file("tag").exists()
-    header = {**moment.header, "ops": [{"op": "save", "tag": tag, "ids": [min(moment.site.store)]}, {"op": "nothing"}], "want": []}
+    header = {**moment.header, "ops": [{"op": "save", "tag": tag, "ids": [min(values(moment.site))]}, {"op": "nothing"}], "want": []}
     check_refused(moment, pack(header, moment.tensors), ("FrameError",), f"save {tag!r}, then an unknown operation")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,8 @@ def test_sites_save_and_load_under_a_tag(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 4
     for site in wire.sites:
         assert site.file("after-1").exists()
-        site.store = {id: value + 1 for id, value in site.store.items()}
+        changed = {id: value + 1 for id, value in site.held.own[0].items()}
+        site.versions = {site.counter: replace(site.held, own=(changed,))}
     wire.load("after-1", {state.ci.id: state.ci.id})
     assert [held(site).get(state.ci.id) for site in wire.sites] == saved
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from recorded_frames import Small, composed, exchange, plain, rows
+from recorded_frames import Small, composed, exchange, plain, rows, values
 
 from rookery import SCAFFOLD, FedAvg, FedDRO, Federation
 from rookery.engines import Wire
@@ -27,7 +27,7 @@ def test_sites_do_not_fill_up(algorithm: Any, problem: Callable[[], Any], bound:
     counts = []
     for _ in range(20):
         state = algorithm.round(fed, state)
-        counts.append([len(site.store) for site in wire.sites])
+        counts.append([len(values(site)) for site in wire.sites])
     assert max(map(max, counts)) <= bound
     assert max(map(max, counts[10:])) <= max(map(max, counts[:10]))
     assert all(site.counter >= 3 for site in wire.sites)
@@ -35,10 +35,10 @@ def test_sites_do_not_fill_up(algorithm: Any, problem: Callable[[], Any], bound:
     gc.collect()
     exchange(fed)
     exchange(fed)
-    left = [dict(site.store) for site in wire.sites]
+    left = [dict(values(site)) for site in wire.sites]
     exchange(fed)
     assert all(len(store) <= 2 for store in left)  # what the last exchange itself used
-    assert all(not set(before) & set(site.store) for before, site in zip(left, wire.sites, strict=True))
+    assert all(not set(before) & set(values(site)) for before, site in zip(left, wire.sites, strict=True))
 
 
 def test_a_value_without_a_handle_disappears_at_the_next_exchange() -> None:
@@ -47,11 +47,11 @@ def test_a_value_without_a_handle_disappears_at_the_next_exchange() -> None:
     x = fed.broadcast(torch.ones(3, dtype=torch.float64))
     y, z = fed.map(Small().divide, x, 2.0)
     fed.mean(y)
-    assert all({x.id, z.id} <= set(site.store) for site in wire.sites)
+    assert all({x.id, z.id} <= set(values(site)) for site in wire.sites)
     gone = {y.id, z.id}  # y was averaged, and leaves with the next frame: until then the exchange could be repeated
     del z
     fed.mean(fed.map(Small().scale, x))
-    assert all(x.id in site.store and not gone & set(site.store) for site in wire.sites)
+    assert all(x.id in values(site) and not gone & set(values(site)) for site in wire.sites)
 
 
 def test_a_site_that_was_away_frees_what_it_missed_when_it_is_next_reached() -> None:
@@ -64,10 +64,10 @@ def test_a_site_that_was_away_frees_what_it_missed_when_it_is_next_reached() -> 
     some = fed.cohort(2)
     some.mean(some.map(Small().scale, some.broadcast(torch.ones(3))))
     away = [k for k in range(4) if k not in some.index]
-    assert [gone in site.store for site in wire.sites] == [k in away for k in range(4)]
+    assert [gone in values(site) for site in wire.sites] == [k in away for k in range(4)]
     exchange(fed)
-    assert all(gone not in site.store for site in wire.sites)
-    assert all(gone not in ids for ids in wire.late)
+    assert all(gone not in values(site) for site in wire.sites)
+    assert all(gone not in ids for ids in (place.late for place in wire.places))
 
 
 def test_a_refused_upload_leaves_no_values_behind() -> None:
@@ -80,7 +80,7 @@ def test_a_refused_upload_leaves_no_values_behind() -> None:
     gc.collect()
     exchange(fed)
     exchange(fed)
-    assert all(len(site.store) <= 2 for site in wire.sites)  # what the last exchange itself used
+    assert all(len(values(site)) <= 2 for site in wire.sites)  # what the last exchange itself used
 
 
 def test_the_bytes_that_crossed_are_counted() -> None:

@@ -1,0 +1,246 @@
+"""The engine whose clients are elsewhere: it sends frames to sites over a transport, and knows what each of them holds."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from .. import errors
+from ..errors import Away, EngineError, FrameError, RookeryError, UploadError
+from ..federation.client import Setting
+from ..federation.operations import Flush, Map, Op, PerClient, Put, Ref, Take
+from ..federation.reducer import Reducer, Work
+from .frames import describe, expect, pack, unpack
+from .transaction import booked
+from .transport import Transport
+
+TRIES = 3
+SECONDS = 60.0
+FINISH = 0  # the number under which the constants of `prepare` travel
+
+
+@dataclass
+class Place:
+    """What the server knows of one site."""
+
+    name: str
+    clients: list[int]  # their numbers in the federation, in the order of the site's own
+    base: int = 0  # the last frame that ended well everywhere
+    sent: int = 0
+    shared: set[int] = field(default_factory=set)  # values of the server's that it holds
+    own: dict[int, set[int]] = field(default_factory=dict)  # by client, values that the client made
+    late: set[int] = field(default_factory=set)  # what it may forget, told with the next frame that goes there
+    tags: list[str] = field(default_factory=list)  # checkpoints that it may forget
+
+
+@dataclass
+class Asked:
+    """A frame on its way to a site, and what the site will hold once it is executed."""
+
+    place: Place
+    frame: bytes
+    clients: list[int]
+    wants: int = 0
+    shared: set[int] = field(default_factory=set)
+    made: set[int] = field(default_factory=set)
+    free: set[int] = field(default_factory=set)
+
+
+Reply = tuple[dict[str, Any], dict[int, Tensor]]
+
+
+class Remote:
+    """Clients at sites that a transport reaches.
+
+    transport:  carries frames to sites by their names
+    seconds:    until when a site must have answered a frame; a frame without an answer is sent `tries` times
+
+    A flush is one exchange with all sites of its cohort at once. Where it fails, at whichever site and for whatever reason, nothing has
+    changed: the next frame builds on what was before it. `frame_bytes` counts what really crossed.
+    """
+
+    name = "remote"
+    folder: Path | None = None
+
+    def __init__(self, transport: Transport | None = None, *, seconds: float = SECONDS, tries: int = TRIES, run: str | None = None) -> None:
+        self.seconds, self.tries, self.run = seconds, tries, run or uuid.uuid4().hex
+        self.transport = transport
+        self.places: list[Place] = []
+        self.frame_bytes = 0
+
+    def bind(self, setting: Setting) -> None:
+        if not self.places:
+            self.connect(setting)
+            self.of = {client: place for place in self.places for client in place.clients}
+        elif setting.constants is not None:
+            self._everyone([{"op": "finish", "total": FINISH}], {FINISH: setting.constants})
+        else:
+            raise EngineError("a remote site holds its own problem; it changes only through fed.prepare(x)")
+
+    def connect(self, setting: Setting) -> None:
+        """Say which sites there are: one for each client, of the same name."""
+        self.places = [Place(name, [k]) for k, name in enumerate(setting.data.names)]
+
+    def flush(self, flush: Flush, reducer: Reducer) -> None:
+        wants = list(dict.fromkeys(flush.wants))
+        pools = {op.pool for op in flush.ops if isinstance(op, Put)}
+        made = {id for op in flush.ops for id in op.out} | pools
+        asked: list[Asked] = []
+        rows: dict[int, tuple[str, int]] = {}  # where a position's uploads are: of which site, as which of its clients
+        for place, positions in self._sites(flush):
+            clients = [int(flush.cohort[position]) for position in positions]
+            values = {id: value for id, value in flush.values.items() if id not in place.shared}
+            free = (place.late | flush.free) & (place.shared | set(values) | made | set().union(*place.own.values()))
+            ops = [_describe(op, positions, [place.own.get(client, set()) for client in clients]) for op in flush.ops]
+            asked.append(Asked(place, self._frame(place, clients, ops, values, wants, free), clients, len(wants), set(values), made, free))
+            rows.update({position: (place.name, row) for row, position in enumerate(positions)})
+        replies = self._ask(asked)
+        for one in asked:
+            self._book(one, replies[one.place.name][0], flush.ops, reducer)
+        if flush.wants:
+            for position in range(len(flush.cohort)):
+                name, row = rows[position]
+                uploads = replies[name][1]
+                reducer.add(position, [uploads[row * len(wants) + wants.index(id)] for id in flush.wants])
+        self._commit(asked)  # from here on nothing can fail
+        for place in self.places:
+            place.late |= flush.free & (place.shared | set().union(*place.own.values()))
+
+    def _sites(self, flush: Flush) -> list[tuple[Place, list[int]]]:
+        """The sites of a cohort, each with the positions of its clients."""
+        found: dict[str, list[int]] = {}
+        for position, client in enumerate(flush.cohort.tolist()):
+            found.setdefault(self.of[client].name, []).append(position)
+        return [(place, found[place.name]) for place in self.places if place.name in found]
+
+    def _frame(self, place: Place, clients: list[int], ops: list[Any], values: dict[int, Tensor], wants: Sequence[int],
+               free: Iterable[int]) -> bytes:
+        place.sent += 1
+        return pack({"run": self.run, "k": place.sent, "base": place.base, "clients": [place.clients.index(client) for client in clients],
+                     "ops": ops, "want": list(wants), "free": sorted(free), "forget": place.tags}, values)
+
+    def _ask(self, asked: Sequence[Asked]) -> dict[str, Reply]:
+        """All replies, or an error that names a site. A frame that got none, or a damaged one, is sent again: a site executes it once."""
+        out: dict[str, Reply] = {}
+        missing = {one.place.name: one for one in asked}
+        trouble: dict[str, Exception] = {}
+        for _ in range(self.tries):
+            frames = {name: one.frame for name, one in missing.items()}
+            assert self.transport is not None
+            for name, reply in self.transport.exchange(frames, self.seconds).items():
+                self.frame_bytes += len(frames[name]) + (0 if isinstance(reply, Exception) else len(reply))
+                try:
+                    if isinstance(reply, Exception):
+                        raise reply
+                    out[name] = unpack(reply, finite=False)  # the reducer refuses non-finite uploads, by name
+                except Exception as error:  # a transport has errors of its own
+                    trouble[name] = error
+            missing = {name: one for name, one in missing.items() if name not in out}
+            if not missing:
+                break
+        for name in missing:
+            raise Away(name, f"{trouble.get(name, 'no reply')}, {self.tries} times over")
+        for one in asked:
+            self._check(one, *out[one.place.name])
+        return out
+
+    def _check(self, one: Asked, header: dict[str, Any], tensors: dict[int, Tensor]) -> None:
+        name = one.place.name
+        if "error" in header:
+            raise _error(header["error"], header.get("client"), name)
+        told = (header.get("site"), header.get("run"), header.get("k"))
+        if told != (name, self.run, one.place.sent) or set(tensors) != set(range(len(one.clients) * one.wants)):
+            raise UploadError(name, "its reply does not belong to the frame it was sent")
+
+    def _commit(self, asked: Sequence[Asked]) -> None:
+        for one in asked:
+            place = one.place
+            place.base, place.late, place.tags = place.sent, set(), []
+            place.shared = (place.shared | one.shared) - one.free
+            for client in one.clients:
+                place.own.setdefault(client, set()).update(one.made)
+            for own in place.own.values():
+                own -= one.free
+
+    def _book(self, one: Asked, header: dict[str, Any], ops: Sequence[Op], reducer: Reducer) -> None:
+        name = one.place.name
+        try:
+            reported = booked(header)
+        except FrameError as error:
+            raise UploadError(name, str(error)) from None
+        for place, calls, samples, draws in reported:
+            op = ops[place] if place < len(ops) else None
+            if not isinstance(op, Map):
+                raise UploadError(name, f"it reports work on operation {place}, which is no function that it was asked to run")
+            reducer.work(op, Work(calls, samples, draws))
+
+    # checkpoints
+
+    def save(self, tag: str, ids: Sequence[int]) -> dict[str, Tensor]:
+        """Every site keeps these values under `tag`, in its own folder; none comes to the server."""
+        self._everyone([{"op": "save", "tag": tag, "ids": list(ids)}], {})
+        return {}
+
+    def load(self, tag: str, ids: Mapping[int, int] | None = None, tensors: Mapping[str, Tensor] | None = None) -> None:
+        """Every site takes these values, under new numbers, from what it kept under `tag`."""
+        replies = self._everyone([{"op": "load", "tag": tag, "ids": [list(pair) for pair in (ids or {}).items()]}], {})
+        for place in self.places:
+            for entry in expect(replies[place.name][0], "loaded", list):
+                match entry:
+                    case [int(client), int(id)] if 0 <= client < len(place.clients):
+                        place.own.setdefault(place.clients[client], set()).add(id)
+                    case _:
+                        raise UploadError(place.name, f"what it loaded is told as [client, number]; it sent {entry!r}")
+
+    def forget(self, tags: Sequence[str]) -> None:
+        """Checkpoints that nobody will load: sites are told with the next frame that goes there."""
+        for place in self.places:
+            place.tags += tags
+
+    def _everyone(self, ops: list[Any], values: dict[int, Tensor]) -> dict[str, Reply]:
+        """Operations of the sites as a whole; constants are not kept among the values."""
+        asked = []
+        for place in self.places:
+            free = place.late & (place.shared | set().union(*place.own.values()))
+            asked.append(Asked(place, self._frame(place, [], ops, values, [], free), [], free=free))
+        replies = self._ask(asked)
+        self._commit(asked)
+        return replies
+
+
+def _describe(op: Op, positions: Sequence[int], held: Sequence[set[int]]) -> dict[str, Any]:
+    """An operation at the clients of these positions in the cohort, of which each holds some values."""
+    if isinstance(op, Map):
+        times = [op.times_of(position) for position in positions]
+        return {"op": "map", "fn": [describe(op.fn.__self__), op.fn.__name__],
+                "arguments": [_argument(a, positions) for a in op.arguments], "out": list(op.out),
+                "times": times[0] if len(set(times)) == 1 else times, "phase": op.phase, "call": op.call, "known": op.known}
+    if isinstance(op, Take):
+        return {"op": "take", "source": op.source, "holders": [row for row, own in enumerate(held) if op.source in own],
+                "default": op.default, "out": op.out[0]}
+    assert isinstance(op, Put)
+    return {"op": "put", "pool": op.pool, "source": op.source}
+
+
+def _argument(argument: Any, positions: Sequence[int]) -> dict[str, Any]:
+    if isinstance(argument, Ref):
+        return {"ref": argument.id}
+    if isinstance(argument, PerClient):
+        return {"each": [argument.numbers[position].item() for position in positions]}
+    return {"value": describe(argument)}
+
+
+def _error(note: Any, client: Any, site: str) -> Exception:
+    """A site's error under the site's name, or its client's."""
+    match note:
+        case [str(kind), str(message)]:
+            cls = getattr(errors, kind, None)
+            if isinstance(cls, type) and issubclass(cls, RookeryError) and not issubclass(cls, UploadError):
+                return cls(f"site {site!r}: {message}")
+            return UploadError(client if isinstance(client, str) else site, message)
+    return UploadError(site, f"it answered with an error of no known form: {note!r}")

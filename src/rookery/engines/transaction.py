@@ -1,0 +1,223 @@
+"""One frame at work at a site: its operations are checked, run on a copy of what the site holds, and come to something as a whole."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ..errors import FrameError, RookeryError, StateLost, WriteError
+from ..federation.ledger import PHASES
+from ..federation.operations import Map
+from ..federation.program import check_client_function, outputs
+from .execute import run_one
+from .frames import build, expect, natural, numbers
+
+if TYPE_CHECKING:
+    from .site import Site, Version
+
+SERVERS = ("init", "round")  # methods of an algorithm that the server runs, not a client
+AtClient = Callable[[int, int], None]
+"""An operation at the client of a position in the frame, and of a number at the site."""
+
+
+class Transaction:
+    """Operations of the site (finish, save, load) come first in a frame; then each client's chain of functions runs as a whole."""
+
+    def __init__(self, site: Site, before: Version, tensors: dict[int, Tensor], clients: list[int]) -> None:
+        self.site, self.clients, self.setting = site, clients, before.setting
+        self.shared = {**before.shared, **tensors}
+        self.own = [dict(values) for values in before.own]
+        self.work: list[list[Any]] = []  # place of each map among the operations, oracle calls, samples, draws
+        self.drawn: dict[tuple[int, str, int], int] = {}
+        self.files: dict[Path, dict[str, Tensor]] = {}
+        self.loaded: list[list[int]] = []
+
+    @torch.no_grad()
+    def run(self, ops: list[Any]) -> None:
+        chain: list[AtClient] = []
+        for place, op in enumerate(ops):
+            if not isinstance(op, dict):
+                raise FrameError(f"an operation is an object; this is {op!r}")
+            kind = op.get("op")
+            if isinstance(kind, str) and kind in CLIENTS:
+                chain.append(CLIENTS[kind](self, place, op))
+            elif isinstance(kind, str) and kind in WHOLE:
+                if chain:
+                    raise FrameError(f"{kind!r} comes before the operations at clients")
+                WHOLE[kind](self, op)
+            else:
+                raise FrameError(f"unknown operation {kind!r}")
+        for position, client in enumerate(self.clients):
+            for each in chain:
+                each(position, client)
+
+    def read(self, id: int, client: int) -> Tensor:
+        value = self.own[client].get(id)
+        if value is None and id not in self.shared:
+            raise StateLost(f"value {id} is not at this site")
+        return self.shared[id] if value is None else value
+
+    def uploads(self, wants: list[int]) -> dict[int, Tensor]:
+        """Values that leave: those of the first client, then those of the next."""
+        return dict(enumerate(self.read(id, client) for client in self.clients for id in wants))
+
+    def forget(self, ids: Iterable[int]) -> None:
+        """Drop values that nobody will ask for."""
+        ids = set(ids)
+        for values in (self.shared, *self.own):
+            for id in ids & values.keys():
+                del values[id]
+
+    def write_files(self) -> None:
+        for path, tensors in self.files.items():
+            part = path.with_suffix(".part")
+            try:
+                save_file(tensors, part)
+                part.replace(path)
+            except (OSError, SafetensorError) as error:
+                part.unlink(missing_ok=True)
+                raise WriteError(f"{path.parent} could not be written ({getattr(error, 'strerror', None) or error})") from None
+
+    # operations at clients
+
+    def _map(self, place: int, op: dict[str, Any]) -> AtClient:
+        fn = self._function(op.get("fn"))
+        count, _ = outputs(fn.__func__)
+        out, phase, call, known = numbers(op, "out"), expect(op, "phase", str), natural(op, "call"), natural(op, "known")
+        times = self._times(op)
+        arguments = [self._argument(a) for a in expect(op, "arguments", list)]
+        if phase not in PHASES:
+            raise FrameError(f"the phases are {', '.join(PHASES)}; got {phase!r}")
+        if len(out) != count:
+            raise FrameError(f"{fn.__qualname__} returns {count} values; the frame names {len(out)}")
+        try:
+            inspect.signature(fn).bind(None, *arguments)
+        except TypeError as error:
+            raise FrameError(f"{fn.__qualname__}: {error}") from None
+        if any(number != 1 for number in times) and count > len(arguments):
+            raise FrameError(f"{fn.__qualname__} returns {count} values and takes {len(arguments)}; it cannot be repeated")
+        done: list[Any] = [place, Counter(), 0, 0]
+        self.work.append(done)
+
+        def run(position: int, client: int) -> None:
+            earlier = Map(fn, (), (), 1, phase, call, drawn=[max(known, self.drawn.get((client, phase, call), 0))])
+            job = Map(fn, (), tuple(out), times[position], phase, call, earlier)
+            results, work, _ = run_one(self.setting, job, client, times[position], [given(position, client) for given in arguments])
+            self.own[client].update(zip(out, results, strict=True))
+            done[1:] = [done[1] + work.calls, done[2] + work.samples, work.draws]
+            self.drawn[client, phase, call] = work.draws
+
+        return run
+
+    def _take(self, place: int, op: dict[str, Any]) -> AtClient:
+        """Whether a client must hold the source is the server's knowledge: one that lost it must not fall back on the default."""
+        source, default, out, holders = natural(op, "source"), natural(op, "default"), natural(op, "out"), set(numbers(op, "holders"))
+        if not holders <= set(range(len(self.clients))):
+            raise FrameError(f"'holders' lists places among the {len(self.clients)} clients of the frame; it has {sorted(holders)}")
+
+        def run(position: int, client: int) -> None:
+            self.own[client][out] = self.read(source if position in holders else default, client)
+
+        return run
+
+    def _put(self, place: int, op: dict[str, Any]) -> AtClient:
+        pool, source = natural(op, "pool"), natural(op, "source")
+
+        def run(position: int, client: int) -> None:
+            self.own[client][pool] = self.read(source, client)
+
+        return run
+
+    def _times(self, op: dict[str, Any]) -> list[int]:
+        times = op.get("times")
+        if not isinstance(times, list):
+            return [natural(op, "times")] * len(self.clients)
+        if len(times) != len(self.clients):
+            raise FrameError(f"'times' is one number, or one for each of the {len(self.clients)} clients; it has {len(times)}")
+        return [natural({"times": number}, "times") for number in times]
+
+    def _argument(self, note: Any) -> Callable[[int, int], Any]:
+        match note:
+            case {"ref": _}:
+                id = natural(note, "ref")
+                return lambda position, client: self.read(id, client)
+            case {"each": list(each)} if len(each) == len(self.clients) and all(type(number) in (int, float, bool) for number in each):
+                return lambda position, client: each[position]
+            case {"value": value}:
+                built = build(value)
+                return lambda position, client: built
+        raise FrameError(f"an argument is a reference, a value, or a number for each of {len(self.clients)} clients; this is {note!r}")
+
+    def _function(self, note: Any) -> Any:
+        match note:
+            case [dict() as program, str(method)]:
+                owner: Any = build(program)
+            case _:
+                raise FrameError(f"a function is [program, method]; this is {note!r}")
+        if method.startswith("_") or method in SERVERS or not isinstance(inspect.getattr_static(type(owner), method, None), FunctionType):
+            raise FrameError(f"{type(owner).__name__} has no client function {method!r}")
+        fn = getattr(owner, method)
+        try:
+            check_client_function(fn)
+            outputs(fn.__func__)
+        except RookeryError as error:
+            raise FrameError(str(error)) from None
+        return fn
+
+    # operations of the site as a whole
+
+    def _finish(self, op: dict[str, Any]) -> None:
+        finish, total = self.site.empty.setting.problem.finish, natural(op, "total")
+        if finish is None:
+            raise FrameError("this site's problem takes no constants")
+        if total not in self.shared:
+            raise FrameError(f"the constants are value {total}, which did not come with the frame")
+        constants = self.shared.pop(total)
+        self.setting = replace(self.setting, problem=finish(constants), constants=constants, checked=set())
+
+    def _save(self, op: dict[str, Any]) -> None:
+        ids = numbers(op, "ids")
+        held = {f"{client}.{id}": values[id].clone() for client, values in enumerate(self.own) for id in ids if id in values}
+        self.files[self.site.file(expect(op, "tag", str))] = {**held, "empty": torch.zeros(0)}
+
+    def _load(self, op: dict[str, Any]) -> None:
+        tag, pairs = expect(op, "tag", str), expect(op, "ids", list)
+        if not all(isinstance(pair, list) and [type(n) for n in pair] == [int, int] for pair in pairs):
+            raise FrameError(f"values are loaded as [saved number, new number]; got {pairs!r}")
+        try:
+            held = load_file(self.site.file(tag))
+        except FileNotFoundError:
+            raise StateLost(f"state lost: no checkpoint {tag!r} at this site") from None
+        except SafetensorError as error:
+            raise StateLost(f"state lost: the checkpoint {tag!r} at this site is damaged ({error})") from None
+        for client, values in enumerate(self.own):
+            found = {new: held[f"{client}.{old}"] for old, new in pairs if f"{client}.{old}" in held}
+            values.update(found)
+            self.loaded += [[client, new] for new in found]
+
+
+CLIENTS = {"map": Transaction._map, "take": Transaction._take, "put": Transaction._put}
+WHOLE = {"finish": Transaction._finish, "save": Transaction._save, "load": Transaction._load}
+
+
+def booked(header: dict[str, Any]) -> list[tuple[int, Counter[str], int, int]]:
+    """The work a reply reports, checked."""
+    out = []
+    for entry in expect(header, "work", list):
+        match entry:
+            case [int(place), dict(calls), int(samples), int(draws)] if min(place, samples, draws) >= 0 and all(
+                    type(n) is int and n >= 0 for n in calls.values()):
+                out.append((place, Counter(calls), samples, draws))
+            case _:
+                raise FrameError(f"work is reported as [place, oracle calls, samples, draws]; this is {entry!r}")
+    return out
