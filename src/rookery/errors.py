@@ -44,7 +44,9 @@ class NonFinite(UploadError):
 
 
 class Away(UploadError):
-    """A site did not answer in time; whether it executed what it was sent is not known, and does not matter."""
+    """A site did not answer in time; whether it executed what it was sent is not known, and does not matter. `clients` are those there."""
+
+    clients: tuple[str, ...] = ()
 
 
 class WeightError(RookeryError):

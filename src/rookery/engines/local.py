@@ -166,6 +166,13 @@ class LocalEngine:
                 found[f"{id}.{kind}"] = torch.stack([r.contiguous() for r in rows]) if rows else torch.zeros(0)
         return found
 
+    def forget(self, tags: Sequence[str]) -> None:
+        """What was saved is in the caller's file."""
+
+    def roll_call(self, away: set[str]) -> set[str]:
+        """Nobody comes back by themselves: who is away in a simulation was sent away."""
+        return away
+
     def load(self, tag: str, ids: Mapping[int, int], tensors: Mapping[str, Tensor]) -> None:
         for old, new in ids.items():
             clients, kind = tensors[f"{old}.clients"].numpy(), "pool" if f"{old}.pool" in tensors else "rows"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,16 +12,18 @@ from typing import Any
 from torch import Tensor
 
 from .. import errors
-from ..errors import Away, EngineError, FrameError, RookeryError, UploadError
+from ..errors import Away, EngineError, FrameError, RookeryError, StateLost, UploadError
 from ..federation.client import Setting
 from ..federation.operations import Flush, Map, Op, PerClient, Put, Ref, Take
 from ..federation.reducer import Reducer, Work
-from .frames import describe, expect, pack, unpack
+from .frames import describe, expect, natural, numbers, pack, unpack
 from .transaction import booked
 from .transport import Transport
 
 TRIES = 3
 SECONDS = 60.0
+ROLL = 2.0  # seconds that a site has to say that it is there
+LOG = logging.getLogger(__name__)
 FINISH = 0  # the number under which the constants of `prepare` travel
 
 
@@ -36,6 +39,12 @@ class Place:
     own: dict[int, set[int]] = field(default_factory=dict)  # by client, values that the client made
     late: set[int] = field(default_factory=set)  # what it may forget, told with the next frame that goes there
     tags: list[str] = field(default_factory=list)  # checkpoints that it may forget
+    missed: bool = False  # it did not answer
+
+    @property
+    def held(self) -> set[int]:
+        """The numbers of all values there."""
+        return self.shared.union(*self.own.values())
 
 
 @dataclass
@@ -74,6 +83,7 @@ class Remote:
         self.frame_bytes = 0
 
     def bind(self, setting: Setting) -> None:
+        self.constants, self.clients = setting.constants, setting.data.names
         if not self.places:
             self.connect(setting)
             self.of = {client: place for place in self.places for client in place.clients}
@@ -95,7 +105,7 @@ class Remote:
         for place, positions in self._sites(flush):
             clients = [int(flush.cohort[position]) for position in positions]
             values = {id: value for id, value in flush.values.items() if id not in place.shared}
-            free = (place.late | flush.free) & (place.shared | set(values) | made | set().union(*place.own.values()))
+            free = (place.late | flush.free) & (place.held | set(values) | made)
             ops = [_describe(op, positions, [place.own.get(client, set()) for client in clients]) for op in flush.ops]
             asked.append(Asked(place, self._frame(place, clients, ops, values, wants, free), clients, len(wants), set(values), made, free))
             rows.update({position: (place.name, row) for row, position in enumerate(positions)})
@@ -109,7 +119,7 @@ class Remote:
                 reducer.add(position, [uploads[row * len(wants) + wants.index(id)] for id in flush.wants])
         self._commit(asked)  # from here on nothing can fail
         for place in self.places:
-            place.late |= flush.free & (place.shared | set().union(*place.own.values()))
+            place.late |= flush.free & place.held
 
     def _sites(self, flush: Flush) -> list[tuple[Place, list[int]]]:
         """The sites of a cohort, each with the positions of its clients."""
@@ -143,11 +153,18 @@ class Remote:
             missing = {name: one for name, one in missing.items() if name not in out}
             if not missing:
                 break
-        for name in missing:
-            raise Away(name, f"{trouble.get(name, 'no reply')}, {self.tries} times over")
+        for one in missing.values():
+            one.place.missed = True
+        for one in missing.values():
+            raise self._away(one.place, f"{trouble.get(one.place.name, 'no reply')}, {self.tries} times over")
         for one in asked:
             self._check(one, *out[one.place.name])
         return out
+
+    def _away(self, place: Place, why: str) -> Away:
+        error = Away(place.name, why)
+        error.clients = tuple(self.clients[client] for client in place.clients)
+        return error
 
     def _check(self, one: Asked, header: dict[str, Any], tensors: dict[int, Tensor]) -> None:
         name = one.place.name
@@ -183,13 +200,14 @@ class Remote:
 
     def save(self, tag: str, ids: Sequence[int]) -> dict[str, Tensor]:
         """Every site keeps these values under `tag`, in its own folder; none comes to the server."""
-        self._everyone([{"op": "save", "tag": tag, "ids": list(ids)}], {})
+        if ids:  # a site that is away has nothing to load later, and will say so
+            self._everyone([{"op": "save", "tag": tag, "ids": list(ids)}], {}, [place for place in self.places if not place.missed])
         return {}
 
-    def load(self, tag: str, ids: Mapping[int, int] | None = None, tensors: Mapping[str, Tensor] | None = None) -> None:
+    def load(self, tag: str, ids: Mapping[int, int], tensors: Mapping[str, Tensor]) -> None:
         """Every site takes these values, under new numbers, from what it kept under `tag`."""
-        replies = self._everyone([{"op": "load", "tag": tag, "ids": [list(pair) for pair in (ids or {}).items()]}], {})
-        for place in self.places:
+        replies = self._everyone([{"op": "load", "tag": tag, "ids": [list(pair) for pair in ids.items()]}], {}) if ids else {}
+        for place in [place for place in self.places if place.name in replies]:
             for entry in expect(replies[place.name][0], "loaded", list):
                 match entry:
                     case [int(client), int(id)] if 0 <= client < len(place.clients):
@@ -202,11 +220,39 @@ class Remote:
         for place in self.places:
             place.tags += tags
 
-    def _everyone(self, ops: list[Any], values: dict[int, Tensor]) -> dict[str, Reply]:
-        """Operations of the sites as a whole; constants are not kept among the values."""
-        asked = []
+    def roll_call(self, away: set[str]) -> set[str]:
+        """Ask every site whether it is there, and what it holds.
+
+        One that was restarted begins anew, with the constants of the problem, if nothing that it made is still in use.
+        """
+        assert self.transport is not None
+        frame = pack({"run": self.run, "roll": True}, {})
+        replies = self.transport.exchange({place.name: frame for place in self.places}, min(self.seconds, ROLL))
         for place in self.places:
-            free = place.late & (place.shared | set().union(*place.own.values()))
+            reply, place.missed = replies[place.name], True
+            if isinstance(reply, Exception):
+                continue
+            try:
+                header, _ = unpack(reply)
+                counter, holds = natural(header, "counter"), numbers(header, "holds")
+            except FrameError as error:
+                LOG.warning("site %s: %s", place.name, error)
+                continue
+            place.missed, place.sent = False, max(place.sent, counter)
+            if place.base != 0 and place.base not in holds:
+                lost = set().union(*place.own.values()) - place.late
+                place.base, place.shared, place.own, place.late = 0, set(), {}, set()
+                if self.constants is not None:
+                    self._everyone([{"op": "finish", "total": FINISH}], {FINISH: self.constants}, [place])
+                if lost:
+                    raise StateLost(f"site {place.name!r} has come back without {len(lost)} of the values that the run counts on")
+        return {self.clients[client] for place in self.places if place.missed for client in place.clients}
+
+    def _everyone(self, ops: list[Any], values: dict[int, Tensor], places: Sequence[Place] | None = None) -> dict[str, Reply]:
+        """Operations of the sites as a whole, or of some; constants are not kept among the values."""
+        asked = []
+        for place in self.places if places is None else places:
+            free = place.late & place.held
             asked.append(Asked(place, self._frame(place, [], ops, values, [], free), [], free=free))
         replies = self._ask(asked)
         self._commit(asked)

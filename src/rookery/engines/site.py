@@ -66,6 +66,8 @@ class Site:
         header, tensors = unpack(frame)
         if expect(header, "run", str) != self.run:
             raise StateLost(f"this site takes part in run {self.run!r}; the frame is of run {header['run']!r}")
+        if header.get("roll") is True:
+            return self._reply({"counter": self.counter, "holds": sorted(self.versions)}, {})
         k, base = natural(header, "k"), natural(header, "base")
         if k <= self.counter:
             raise FrameError(f"frame {k} came after frame {self.counter}, and it is not the same again")

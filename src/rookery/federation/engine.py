@@ -35,6 +35,17 @@ class Engine(Protocol):
         """Take back what was saved under `tag`: the values of the old numbers under new ones; `tensors` holds what `save` returned."""
         ...
 
+    def forget(self, tags: Sequence[str]) -> None:
+        """Nobody will load what was saved under these tags."""
+        ...
+
+    def roll_call(self, away: set[str]) -> set[str]:
+        """The clients that are not there, of those who were away; the others take part again.
+
+        `StateLost` where one has come back without values that are still in use.
+        """
+        ...
+
 
 ENGINES = {"auto": "rookery.engines.auto:Auto", "loop": "rookery.engines.loop:Loop", "vectorised": "rookery.engines.vectorised:Vectorised",
            "wire": "rookery.engines.wire:Wire"}  # imported when they are asked for: an engine knows the federation, not the other way round

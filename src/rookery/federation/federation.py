@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..data.store import Data
-from ..errors import AlgorithmError, PlacementError, ProblemError, WeightError
+from ..errors import AlgorithmError, Away, PlacementError, ProblemError, StateLost, WeightError
 from ..problems.base import Problem
 from . import rng
 from .client import Setting
@@ -199,6 +199,8 @@ class Federation(Cohort[P_co]):
     precision:    a torch dtype for autocast inside the oracles (torch.bfloat16); the state keeps its own
     min_batch:    refuse to compute anything from fewer samples at once: a value of one row is that row's
     only_sums:    the server may see sums and means only, as under a secure sum: `collect` is refused
+    quorum:       so many clients must be there for a round: one that a site does not answer is played again without the site's clients,
+                  as if they had not been there when it began. By default all must
 
     With unequal weights the mean over a uniform cohort is Σ p_k v_k/Σ p_k, a ratio: its expectation is not the mean over all clients, by an
     amount that vanishes as cohorts grow. `cohorts="weighted"` has no such bias: systematic sampling takes client k with probability exactly
@@ -208,7 +210,7 @@ class Federation(Cohort[P_co]):
     def __init__(self, problem: P_co, data: Data, *, engine: str | Engine = "auto", seed: int = 0,
                  weights: str | Sequence[float] = "equal", clients_per_round: int | None = None, cohorts: str = "uniform",
                  device: str | torch.device = "cpu", precision: torch.dtype | None = None, min_batch: int = 1,
-                 only_sums: bool = False) -> None:
+                 only_sums: bool = False, quorum: int | None = None) -> None:
         if not isinstance(problem, Problem) or not isinstance(data, Data):
             raise AlgorithmError(f"write Federation(problem, data), with a problem and Data; got {type(problem).__name__} and "
                                  f"{type(data).__name__}")
@@ -216,13 +218,17 @@ class Federation(Cohort[P_co]):
         super().__init__(self, np.arange(len(data.names)))
         if clients_per_round is not None and not 1 <= clients_per_round <= self.population:
             raise AlgorithmError(f"clients_per_round lies between 1 and the number of clients, {self.population}; got {clients_per_round}")
-        self.clients_per_round = clients_per_round
+        if quorum is not None and not 1 <= quorum <= self.population:
+            raise AlgorithmError(f"quorum lies between 1 and the number of clients, {self.population}; got {quorum}")
+        self.clients_per_round, self.quorum = clients_per_round, self.population if quorum is None else quorum
+        self.away: set[str] = set()  # clients that are not there: no cohort has them until they are back
+        self._present: Cohort[P_co] | None = None
         self.weights = client_weights(weights, self.data)
         if cohorts not in ("uniform", "weighted"):
             raise AlgorithmError(f'cohorts are "uniform" or "weighted"; got {cohorts!r}')
         self.cohorts, self.only_sums = cohorts, only_sums
         if cohorts == "weighted" and clients_per_round is not None:
-            self._inclusion(clients_per_round)
+            self._inclusion(clients_per_round, self._canonical)
         self.ledger = Ledger()
         if not 0 <= seed < 2**63:
             raise AlgorithmError(f"a seed lies between 0 and 2**63 - 1; got {seed}")
@@ -241,6 +247,16 @@ class Federation(Cohort[P_co]):
     def population(self) -> int:
         """The number of all clients."""
         return len(self.data.names)
+
+    @property
+    def present(self) -> Cohort[P_co]:
+        """The clients that are there: the federation itself, unless some are away."""
+        if not self.away:
+            return self
+        index = self._there(np.arange(self.population))
+        if self._present is None or not np.array_equal(self._present.index, index):
+            self._present = Cohort(self, index)
+        return self._present
 
     def prepare(self, x: Tensor) -> P_co:
         """Agree on a problem's constants before training: sum its `statistics(x, all rows)` over the clients, then `finish(sum)`.
@@ -270,16 +286,28 @@ class Federation(Cohort[P_co]):
         self.engine.bind(self.setting)
 
     def cohort(self, size: int | None = None) -> Cohort[P_co]:
-        """The clients of this round: `size` of them without replacement (default: `clients_per_round`), or all."""
+        """The clients of this round: `size` of them without replacement (default: `clients_per_round`), or all that are there."""
         size = size if size is not None else self.clients_per_round
         if size is None or size == self.population:
-            return self
-        able = len(self._canonical)
-        if not 1 <= size <= able:
-            raise AlgorithmError(f"a cohort has between 1 and {able} clients (those with a positive weight); {size} were asked for")
-        stream, even = rng.normal_stream(self._server_key()), self.cohorts == "weighted"
-        chosen = rng.systematic(self._inclusion(size), size, stream) if even else stream.choice(able, size, replace=False, shuffle=False)
-        return Cohort(self, np.sort(self._canonical[chosen]), even)
+            return self.present
+        if not 1 <= size <= len(self._canonical):
+            raise AlgorithmError(f"a cohort has between 1 and {len(self._canonical)} clients (those with a positive weight); {size} were "
+                                 "asked for")
+        stream, even, able = rng.normal_stream(self._server_key()), self.cohorts == "weighted", self._there(self._canonical)
+        if size > len(able):
+            return Cohort(self, np.sort(able))
+        chosen = rng.systematic(self._inclusion(size, able), size, stream) if even else \
+            stream.choice(len(able), size, replace=False, shuffle=False)
+        return Cohort(self, np.sort(able[chosen]), even)
+
+    def missed(self, error: Away | StateLost) -> None:
+        """After a round that came to nothing: who is away from now on. Raises what it is given where too few are left to play it again."""
+        if isinstance(error, Away):
+            self.away |= set(error.clients or [error.client])
+        else:
+            self.away |= self.engine.roll_call(self.away)
+        if self.population - len(self.away) < self.quorum:
+            raise error
 
     def put(self, state: Placed | None, cohort: Place, new: Placed) -> Placed:
         """Write a cohort's values into the population's state (None: an empty one). The old handle is spent."""
@@ -328,9 +356,13 @@ class Federation(Cohort[P_co]):
         order = np.argsort(self.data.client_keys, kind="stable")
         return order[self.weights[order] > 0]
 
-    def _inclusion(self, size: int) -> Floats:
-        """The probability size·p_k of each client in `_canonical` to be in a cohort that is drawn by weight."""
-        return inclusion(size, self.weights[self._canonical], [self.data.names[k] for k in self._canonical])
+    def _there(self, clients: Index) -> Index:
+        """Those of some clients that are not away."""
+        return np.asarray([k for k in clients if self.data.names[k] not in self.away], dtype=np.int64) if self.away else clients
+
+    def _inclusion(self, size: int, clients: Index) -> Floats:
+        """The probability size·p_k of each of these clients to be in a cohort that is drawn by weight."""
+        return inclusion(size, self.weights[clients], [self.data.names[k] for k in clients])
 
     def _next_call(self) -> int:
         self.counters[self.ledger.current] += 1

@@ -144,8 +144,9 @@ def evaluate(fed: Federation[Problem], x: Tensor | Placed, split: str = "validat
     program = RowScores(split, classes, objective, entries)
     rows = fed.data.split(split)
     with fed.phase("evaluation"), _keeping(classes == 2 and rows is not None and rows.in_memory):
-        X = x if isinstance(x, Placed) else fed.broadcast(x)
-        total = fed.sum(fed.map(program.total, X)).cpu()
+        here = fed.present
+        X = x if isinstance(x, Placed) else here.broadcast(x)
+        total = here.sum(here.map(program.total, X)).cpu()
         own = 48 + 2 * classes
         found, bounds = from_sums(total[:own], classes), dict[str, float]()
         counts = find_objective(objective).counts if objective else None
@@ -158,7 +159,7 @@ def evaluate(fed: Federation[Problem], x: Tensor | Placed, split: str = "validat
             ranked = _ranked(histogram, max_fpr)
             if any(_doubt(metric) > tolerance for metric in ranked.values()):
                 edges = refined_edges(histogram, edges)
-                finer = fed.sum(fed.map(program.total, X, fed.broadcast(edges))).cpu()[own:].reshape(2, -1)
+                finer = here.sum(here.map(program.total, X, here.broadcast(edges))).cpu()[own:].reshape(2, -1)
                 ranked = _ranked(finer, max_fpr)
             found |= {name: metric.value for name, metric in ranked.items()}
             bounds = {name: _doubt(metric) for name, metric in ranked.items()}
@@ -226,8 +227,9 @@ def by_client(fed: Federation[Problem], x: Tensor | Placed, split: str = "valida
     """
     program = ClientScores(split, classes) if scores is None else scores
     with fed.phase("evaluation"):
-        values, defined = fed.collect(*fed.map(program.scores, x if isinstance(x, Placed) else fed.broadcast(x)))
+        here = fed.present
+        values, defined = here.collect(*here.map(program.scores, x if isinstance(x, Placed) else here.broadcast(x)))
     counts = ("rows", "positives", "scored rows")
     return [{"client": name, **{metric: int(v) if metric in counts else v
                                 for metric, v, there in zip(program.names, row.tolist(), is_there.tolist(), strict=True) if there}}
-            for name, row, is_there in zip(fed.data.names, values, defined, strict=True)]
+            for name, row, is_there in zip(here.names, values, defined, strict=True)]

@@ -121,7 +121,9 @@ def by_group(fed: Federation[Problem], x: Tensor | Placed, split: str, field: st
     far = sys.float_info.max  # no frame holds infinities, and no finite margin lies beyond
     program = GroupSums(split, field, groups, min(max(threshold, -far), far), calibrator or Calibrator(), least)
     with fed.phase("evaluation"):
-        total = fed.sum(fed.map(program.total, x if isinstance(x, Placed) else fed.broadcast(x), fed.broadcast(default_edges()))).cpu()
+        here = fed.present
+        X = x if isinstance(x, Placed) else here.broadcast(x)
+        total = here.sum(here.map(program.total, X, here.broadcast(default_edges()))).cpu()
     return [_group(value, sums) for value, sums in enumerate(total.view(groups, -1))]
 
 

@@ -70,8 +70,9 @@ def group_histograms(fed: Federation[Problem], x: Tensor | Placed, split: str, f
     """
     program = HalfHistograms(split, field, groups)
     with fed.phase("evaluation"):
-        X, edges = x if isinstance(x, Placed) else fed.broadcast(x), fed.broadcast(default_edges())
-        total = fed.sum(fed.map(program.total, X, edges, np.arange(fed.population) % 2))
+        here = fed.present
+        X, edges = x if isinstance(x, Placed) else here.broadcast(x), here.broadcast(default_edges())
+        total = here.sum(here.map(program.total, X, edges, here.index % 2))
     return np.asarray(total.cpu().numpy(), dtype=np.float64).reshape(2, groups, 2, -1)
 
 

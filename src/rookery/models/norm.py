@@ -129,7 +129,8 @@ def sum_moments(fed: Federation[Problem], model: Model, x: Tensor, batch: int | 
         raise AlgorithmError(f"batch must be at least 2, as one row has no batch statistics, or None for all rows; got {batch}")
     layers = _layers(model.net)
     with fed.phase(phase):
-        total = fed.sum(fed.map(Moments(batch, inputs).moments, fed.broadcast(x)))
+        here = fed.present
+        total = here.sum(here.map(Moments(batch, inputs).moments, here.broadcast(x)))
     expected = sum(2 * layer.channels + 1 for layer in layers)
     if total.numel() != expected:
         raise ProblemError(f"the clients sent {total.numel()} moments, this model's layers have {expected}; "

@@ -123,7 +123,8 @@ class Evaluation:
         program = OwnScores(split, self.classes, *self._scored("" if self._counts else self._scores))
         if program.names:
             with fed.phase("evaluation"):
-                sums = fed.sum(fed.map(program.sums, vector if isinstance(vector, Placed) else fed.broadcast(vector)))
+                here = fed.present
+                sums = here.sum(here.map(program.sums, vector if isinstance(vector, Placed) else here.broadcast(vector)))
             found |= {name: float(total / rows) for name, (total, rows) in zip(program.names, sums, strict=True) if float(rows) > 0}
         return found | {f"{name} bound": bound for name, bound in scores.bounds.items()}
 

@@ -31,6 +31,7 @@ def save(path: Path | str, algorithm: Algorithm[Any], fed: Federation[Problem], 
     On a remote engine each site keeps its own values, under a tag that the file records.
     """
     path = Path(path)
+    before = _tags(path)
     fed.pending.finish()
     tensors: dict[str, Tensor] = {}
     fields: dict[str, Any] = {}
@@ -55,6 +56,7 @@ def save(path: Path | str, algorithm: Algorithm[Any], fed: Federation[Problem], 
               "ledger": fed.ledger.to_json(), "tag": tag, "extra": extra}
     with aside(path) as beside:
         save_file(tensors, beside, metadata={"rookery": json.dumps(header)})
+    fed.engine.forget(before)
 
 
 def load(path: Path | str, algorithm: Algorithm[Any], fed: Federation[Problem]) -> Any:
@@ -113,6 +115,15 @@ def fingerprint(algorithm: Algorithm[Any], fed: Federation[Problem]) -> str:
     texts = [program, str(fed.setting.seed), str(fed.clients_per_round), fed.cohorts, *fed.data.names, str(fed.data.sizes.tolist()),
              str(fed.weights.tolist()), *fed.data.fingerprint(), *problem]
     return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
+
+
+def _tags(path: Path) -> list[str]:
+    """What the sites kept for the checkpoint that is there, if any."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return [json.loads((file.metadata() or {})["rookery"])["tag"]]
+    except (SafetensorError, KeyError, ValueError, OSError):
+        return []
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -17,16 +16,19 @@ from typing import Any, Literal
 from torch import Tensor
 
 from ..algorithms.base import Algorithm
-from ..errors import AlgorithmError, CheckpointError, Diverged, NonFinite
+from ..errors import AlgorithmError, CheckpointError, Diverged, NonFinite, StateLost
 from ..federation.federation import Federation
 from ..problems.base import Problem
+from .again import again
 from .files import held
 from .keeper import Keeper
 from .result import Callback, EarlyStop, Metrics, OnProgress, Reason, Run
 from .stage import Stage
+from .uniform import Uniform
 
 LOG = logging.getLogger(__name__)
 EVALUATION = 0.1  # of a run's time that it may take, where nobody says how often to evaluate
+BACK = 3  # times that a run goes back to its checkpoint from the same round
 EXPLODED = 1e3  # a loss that is so many times the one that the run began with has diverged, finite or not
 
 
@@ -118,6 +120,7 @@ class _Loop:
         self.left: Any = None  # the last state of the stage before, until there was a good evaluation in this one
         self.of_round = self.of_evaluation = 0.0
         self.under_way = False  # whether the next failure is one of a round
+        self.went_back: list[int] = []  # from which rounds to a checkpoint
 
     @property
     def stage(self) -> Stage:
@@ -155,7 +158,7 @@ class _Loop:
     def stay(self, interrupted: list[bool], ends: float | None) -> Reason | None:
         """The rounds of a stage; the reason to end the run before they are done."""
         result, stage, last = self.result, self.stage, self.result.stage == len(self.stages) - 1
-        chosen = _Uniform(stage.algorithm, stage.fed, stage.rounds) if self.uniform and last else None
+        chosen = Uniform(stage.algorithm, stage.fed, stage.rounds) if self.uniform and last else None
         self.progress()
         while self.made < stage.rounds:
             if interrupted:
@@ -164,7 +167,8 @@ class _Loop:
                 return "minutes"
             if chosen is not None:
                 chosen.look(self.made, result, self.keeper)
-            self.round()
+            if not self._played():
+                continue
             done = self.made == stage.rounds
             if chosen is not None and done:
                 chosen.look(self.made, result, self.keeper)
@@ -177,11 +181,30 @@ class _Loop:
                 self.keeper.save(result)
         return None
 
+    def _played(self) -> bool:
+        """Whether a round was made; where a site has lost values that are in use, the run goes back to its checkpoint instead."""
+        try:
+            self.round()
+            return True
+        except StateLost as error:
+            there = self.keeper is not None and self.keeper.checkpoint.exists()
+            if not there or self.went_back.count(self.result.rounds) == BACK:
+                raise
+            self.went_back.append(self.result.rounds)
+            stage = self.result.stage
+            assert self.keeper is not None
+            self.keeper.resume(self.result, self.uniform)
+            if self.result.stage != stage:
+                raise
+            LOG.warning("%s: the run goes back to its checkpoint after round %d", error, self.result.rounds)
+            return False
+
     def round(self) -> None:
         stage, began = self.stage, time.perf_counter()
         self.under_way = True
         with stage.fed.ledger.recording() as self.result.traffic:
-            self.result.state = stage.algorithm.round(stage.fed, self.result.state)
+            self.result.state = again(stage.fed, f"round {self.result.rounds + 1}",
+                                      lambda: stage.algorithm.round(stage.fed, self.result.state))
         self.result.rounds += 1
         elapsed = time.perf_counter() - began
         self.result.seconds += elapsed
@@ -214,7 +237,8 @@ class _Loop:
         began = time.perf_counter()
         try:
             with stage.fed.phase("evaluation"):
-                metrics = {name: float(value) for name, value in stage.evaluate(result.state).items()}
+                found = again(stage.fed, f"the evaluation after round {result.rounds}", lambda: stage.evaluate(result.state))  # type: ignore[misc]
+                metrics = {name: float(value) for name, value in found.items()}
             self._refuse_exploded(metrics)
         except (Diverged, NonFinite) as error:
             raise Diverged(f"in the evaluation after round {result.rounds}{self._named}, {error}") from None
@@ -246,37 +270,6 @@ class _Loop:
         first = rows[0].get(self.loss, value) if rows else value
         if not math.isfinite(value) or value > EXPLODED * max(1.0, first):
             raise Diverged(f"the {self.loss} is {value:.6g}, where the run began at {first:.6g}: lower the learning rate")
-
-
-class _Uniform:
-    """An iterate after one of the steps 1 … T of all rounds, drawn uniformly before the first.
-
-    Where a round is a number of local steps, the steps before the chosen one are played ahead of their round, from the same state and
-    with the same samples, and averaged; that average is all it costs on the network besides what those steps exchange themselves.
-    """
-
-    def __init__(self, algorithm: Algorithm[Any], fed: Federation[Problem], rounds: int) -> None:
-        self.algorithm, self.fed = algorithm, fed
-        steps = getattr(algorithm, "local_steps", 1)
-        each = steps if isinstance(steps, int) and algorithm.plain_average else 1
-        fed.counters["server:output"] = 0  # so that a resumed run draws the same
-        with fed.phase("output"):
-            step = 1 + fed.integer(each * rounds) if rounds else 0
-        self.round, self.step = divmod(step, each)
-
-    def look(self, made: int, result: Run, keeper: Keeper | None) -> None:
-        """Keep the iterate, if it is the one after the rounds made so far, or within the next."""
-        if self.round == made:
-            result.output = self.iterate(result.state)
-            if keeper is not None:
-                keeper.keep(result.output)
-
-    def iterate(self, state: Any) -> Tensor:
-        if self.step:
-            with self.fed.replay():
-                state = replace(self.algorithm, local_steps=self.step).round(self.fed, state)  # type: ignore[type-var]
-        x: Tensor = state.x
-        return x.clone()
 
 
 @contextmanager

@@ -1,0 +1,40 @@
+"""What a site misses is done again without it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..errors import Away, StateLost
+from ..federation.federation import Federation
+
+LOG = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+def roll_call(fed: Federation[Any], what: str) -> None:
+    """Clients that were away and are there again take part again."""
+    if fed.away:
+        before, fed.away = fed.away, fed.engine.roll_call(fed.away)
+        for name in sorted(before - fed.away):
+            LOG.warning("%s: %s is back", what, name)
+
+
+def again(fed: Federation[Any], what: str, work: Callable[[], T]) -> T:
+    """What a round or an evaluation comes to; one that a site misses is played again, with the same draws and without the site's clients.
+
+    Weights, shares and scales are fixed before an exchange, so that leaving a site out in the middle of one would not be exact; played
+    again it is what it would have been had the site not been there when it began. `StateLost` where a site has come back without values
+    that are in use, and `Away` where fewer than the quorum are left.
+    """
+    roll_call(fed, what)
+    for _ in range(1 + fed.population):
+        counters = dict(fed.counters)
+        try:
+            return work()
+        except (Away, StateLost) as error:
+            fed.counters = counters
+            fed.missed(error)
+            LOG.warning("%s is played again: %s", what, error)
+    raise StateLost(f"{what} was played again {fed.population} times, and came to nothing")
