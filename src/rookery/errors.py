@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "AlgorithmError", "Away", "BundleError", "CheckpointError", "ConfigError", "DataError", "Diverged", "EngineError", "FrameError",
-    "ModuleError", "NonFinite", "PlacementError", "ProblemError", "RookeryError", "StateLost", "UploadError", "WeightError", "WriteError",
+    "ModuleError", "NonFinite", "PlacementError", "ProblemError", "Refused", "RookeryError", "StateLost", "UploadError", "WeightError", "WriteError",
 ]
 
 
@@ -63,6 +63,10 @@ class EngineError(RookeryError):
 
 class FrameError(RookeryError):
     """A frame was refused before anything was changed: truncated, altered, oversized or of the wrong form."""
+
+
+class Refused(RookeryError):
+    """A site's owner does not allow what was asked; nothing ran, and nothing left the site."""
 
 
 class StateLost(RookeryError):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +12,7 @@ from torch import Tensor
 from ..errors import FrameError, RookeryError, StateLost, UploadError
 from ..federation.client import Setting
 from .frames import expect, natural, numbers, pack, unpack
-from .transaction import Transaction
-
-
-@dataclass(frozen=True)
-class Version:
-    """What a site holds after a frame: the server's values, each client's own ones, and the problem as it was finished."""
-
-    shared: Mapping[int, Tensor]
-    own: tuple[Mapping[int, Tensor], ...]
-    setting: Setting
+from .transaction import Guard, Transaction, Version
 
 
 class Site:
@@ -34,8 +23,8 @@ class Site:
     a network without faults would have given. Base 0 is the empty site.
     """
 
-    def __init__(self, setting: Setting, run: str, folder: Path | None = None, name: str | None = None) -> None:
-        self.run, self.folder = run, folder
+    def __init__(self, setting: Setting, run: str, folder: Path | None = None, name: str | None = None, guard: Guard | None = None) -> None:
+        self.run, self.folder, self.guard = run, folder, guard
         self.name = setting.data.names[0] if name is None else name
         self.empty = Version({}, ({},) * len(setting.data.names), setting)
         self.versions: dict[int, Version] = {}
@@ -74,7 +63,7 @@ class Site:
         if base != 0 and base not in self.versions:
             raise StateLost(f"state lost: frame {k} builds on frame {base}, and this site holds what was after {sorted(self.versions)}")
         before = self.versions[base] if base else self.empty
-        work = Transaction(self, before, tensors, _clients(header, len(before.own)))
+        work = Transaction(before, tensors, _clients(header, len(before.own)), self.empty.setting.problem, self.file, self.guard)
         work.run(expect(header, "ops", list))
         sent = work.uploads(numbers(header, "want"))
         work.forget(numbers(header, "free"))

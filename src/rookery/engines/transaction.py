@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from types import FunctionType, MethodType
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -16,25 +16,42 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..errors import FrameError, RookeryError, StateLost, WriteError
+from ..federation.client import Setting
 from ..federation.ledger import PHASES
 from ..federation.operations import Map
 from ..federation.program import check_client_function, outputs
+from ..problems.base import Problem
 from .execute import run_one
 from .frames import build, expect, natural, numbers
-
-if TYPE_CHECKING:
-    from .site import Site, Version
 
 SERVERS = ("init", "round")  # methods of an algorithm that the server runs, not a client
 AtClient = Callable[[int, int], None]
 """An operation at the client of a position in the frame, and of a number at the site."""
 
 
+@dataclass(frozen=True)
+class Version:
+    """What a site holds after a frame: the server's values, each client's own ones, and the problem as it was finished."""
+
+    shared: Mapping[int, Tensor]
+    own: tuple[Mapping[int, Tensor], ...]
+    setting: Setting
+
+
+class Guard(Protocol):
+    """An owner's word on what may run: raises `Refused` for what may not."""
+
+    def function(self, fn: MethodType, times: int) -> None:
+        """A function that is to run, and how often, over all of a frame's clients."""
+        ...
+
+
 class Transaction:
     """Operations of the site (finish, save, load) come first in a frame; then each client's chain of functions runs as a whole."""
 
-    def __init__(self, site: Site, before: Version, tensors: dict[int, Tensor], clients: list[int]) -> None:
-        self.site, self.clients, self.setting = site, clients, before.setting
+    def __init__(self, before: Version, tensors: dict[int, Tensor], clients: list[int], unfinished: Problem,
+                 file: Callable[[str], Path], guard: Guard | None = None) -> None:
+        self.clients, self.setting, self.unfinished, self.file, self.guard = clients, before.setting, unfinished, file, guard
         self.shared = {**before.shared, **tensors}
         self.own = [dict(values) for values in before.own]
         self.work: list[list[Any]] = []  # place of each map among the operations, oracle calls, samples, draws
@@ -106,6 +123,8 @@ class Transaction:
             raise FrameError(f"{fn.__qualname__}: {error}") from None
         if any(number != 1 for number in times) and count > len(arguments):
             raise FrameError(f"{fn.__qualname__} returns {count} values and takes {len(arguments)}; it cannot be repeated")
+        if self.guard is not None:
+            self.guard.function(fn, sum(times))
         done: list[Any] = [place, Counter(), 0, 0]
         self.work.append(done)
 
@@ -177,7 +196,7 @@ class Transaction:
     # operations of the site as a whole
 
     def _finish(self, op: dict[str, Any]) -> None:
-        finish, total = self.site.empty.setting.problem.finish, natural(op, "total")
+        finish, total = self.unfinished.finish, natural(op, "total")
         if finish is None:
             raise FrameError("this site's problem takes no constants")
         if total not in self.shared:
@@ -188,14 +207,14 @@ class Transaction:
     def _save(self, op: dict[str, Any]) -> None:
         ids = numbers(op, "ids")
         held = {f"{client}.{id}": values[id].clone() for client, values in enumerate(self.own) for id in ids if id in values}
-        self.files[self.site.file(expect(op, "tag", str))] = {**held, "empty": torch.zeros(0)}
+        self.files[self.file(expect(op, "tag", str))] = {**held, "empty": torch.zeros(0)}
 
     def _load(self, op: dict[str, Any]) -> None:
         tag, pairs = expect(op, "tag", str), expect(op, "ids", list)
         if not all(isinstance(pair, list) and [type(n) for n in pair] == [int, int] for pair in pairs):
             raise FrameError(f"values are loaded as [saved number, new number]; got {pairs!r}")
         try:
-            held = load_file(self.site.file(tag))
+            held = load_file(self.file(tag))
         except FileNotFoundError:
             raise StateLost(f"state lost: no checkpoint {tag!r} at this site") from None
         except SafetensorError as error:
