@@ -4,7 +4,8 @@ from __future__ import annotations
 
 __all__ = [
     "AlgorithmError", "Away", "BundleError", "CheckpointError", "ConfigError", "DataError", "Diverged", "EngineError", "FrameError",
-    "ModuleError", "NonFinite", "PlacementError", "ProblemError", "Refused", "RookeryError", "StateLost", "UploadError", "WeightError", "WriteError",
+    "ModuleError", "NonFinite", "PlacementError", "ProblemError", "Refused", "RookeryError", "StateLost", "UploadError", "WeightError",
+    "WriteError",
 ]
 
 
