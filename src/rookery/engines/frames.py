@@ -8,9 +8,12 @@ Everything is checked on arrival; a frame that is not exactly right is refused b
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import math
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -146,6 +149,27 @@ def describe(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise FrameError(f"a hyper-parameter that crosses the network is a number, a text, or a list of them; got {type(value).__name__}")
+
+
+def named(note: Any) -> set[str]:
+    """The full names of the programs in what `describe` made."""
+    if isinstance(note, list):
+        return set().union(*map(named, note))
+    if not isinstance(note, dict):
+        return set()
+    own = {note["program"]} if isinstance(note.get("program"), str) else set()
+    return own.union(*map(named, note.values()))
+
+
+@lru_cache
+def digest_of(name: str) -> str:
+    """What tells a program from another of the same name: a digest of its source, or of its code where there is none."""
+    cls = PROGRAMS[name]
+    try:
+        text = inspect.getsource(cls)
+    except (OSError, TypeError):  # it was made in a session
+        text = "".join(f"{key}{fn.__code__.co_code.hex()}" for key, fn in sorted(vars(cls).items()) if isinstance(fn, FunctionType))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def build(note: Any, depth: int = 0) -> Any:

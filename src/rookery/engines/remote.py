@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from .. import errors
-from ..errors import Away, EngineError, FrameError, RookeryError, StateLost, UploadError
+from ..errors import Away, EngineError, FrameError, StateLost, UploadError
 from ..federation.client import Setting
-from ..federation.operations import Flush, Map, Op, PerClient, Put, Ref, Take
+from ..federation.operations import Flush, Map, Op, Put
 from ..federation.reducer import Reducer, Work
-from .frames import describe, expect, natural, numbers, pack, unpack
+from .frames import digest_of, expect, named, natural, numbers, pack, unpack
+from .places import Asked, Place, described, error_of
 from .transaction import booked
 from .transport import Transport
 
@@ -25,39 +24,6 @@ SECONDS = 60.0
 ROLL = 2.0  # seconds that a site has to say that it is there
 LOG = logging.getLogger(__name__)
 FINISH = 0  # the number under which the constants of `prepare` travel
-
-
-@dataclass
-class Place:
-    """What the server knows of one site."""
-
-    name: str
-    clients: list[int]  # their numbers in the federation, in the order of the site's own
-    base: int = 0  # the last frame that ended well everywhere
-    sent: int = 0
-    shared: set[int] = field(default_factory=set)  # values of the server's that it holds
-    own: dict[int, set[int]] = field(default_factory=dict)  # by client, values that the client made
-    late: set[int] = field(default_factory=set)  # what it may forget, told with the next frame that goes there
-    tags: list[str] = field(default_factory=list)  # checkpoints that it may forget
-    missed: bool = False  # it did not answer
-
-    @property
-    def held(self) -> set[int]:
-        """The numbers of all values there."""
-        return self.shared.union(*self.own.values())
-
-
-@dataclass
-class Asked:
-    """A frame on its way to a site, and what the site will hold once it is executed."""
-
-    place: Place
-    frame: bytes
-    clients: list[int]
-    wants: int = 0
-    shared: set[int] = field(default_factory=set)
-    made: set[int] = field(default_factory=set)
-    free: set[int] = field(default_factory=set)
 
 
 Reply = tuple[dict[str, Any], dict[int, Tensor]]
@@ -106,8 +72,9 @@ class Remote:
             clients = [int(flush.cohort[position]) for position in positions]
             values = {id: value for id, value in flush.values.items() if id not in place.shared}
             free = (place.late | flush.free) & (place.held | set(values) | made)
-            ops = [_describe(op, positions, [place.own.get(client, set()) for client in clients]) for op in flush.ops]
-            asked.append(Asked(place, self._frame(place, clients, ops, values, wants, free), clients, len(wants), set(values), made, free))
+            ops = [described(op, positions, [place.own.get(client, set()) for client in clients]) for op in flush.ops]
+            asked.append(Asked(place, self._frame(place, clients, ops, values, wants, free), clients, len(wants), set(values), made, free,
+                               named(ops)))
             rows.update({position: (place.name, row) for row, position in enumerate(positions)})
         replies = self._ask(asked)
         for one in asked:
@@ -131,8 +98,9 @@ class Remote:
     def _frame(self, place: Place, clients: list[int], ops: list[Any], values: dict[int, Tensor], wants: Sequence[int],
                free: Iterable[int]) -> bytes:
         place.sent += 1
-        return pack({"run": self.run, "k": place.sent, "base": place.base, "clients": [place.clients.index(client) for client in clients],
-                     "ops": ops, "want": list(wants), "free": sorted(free), "forget": place.tags}, values)
+        programs = {name: digest_of(name) for name in sorted(named(ops) - place.programs)}
+        return pack({"run": self.run, "k": place.sent, "base": place.base, "programs": programs,
+                     "clients": [place.clients.index(client) for client in clients], "ops": ops, "want": list(wants), "free": sorted(free), "forget": place.tags}, values)
 
     def _ask(self, asked: Sequence[Asked]) -> dict[str, Reply]:
         """All replies, or an error that names a site. A frame that got none, or a damaged one, is sent again: a site executes it once."""
@@ -169,7 +137,7 @@ class Remote:
     def _check(self, one: Asked, header: dict[str, Any], tensors: dict[int, Tensor]) -> None:
         name = one.place.name
         if "error" in header:
-            raise _error(header["error"], header.get("client"), name)
+            raise error_of(header["error"], header.get("client"), name)
         told = (header.get("site"), header.get("run"), header.get("k"))
         if told != (name, self.run, one.place.sent) or set(tensors) != set(range(len(one.clients) * one.wants)):
             raise UploadError(name, "its reply does not belong to the frame it was sent")
@@ -178,6 +146,7 @@ class Remote:
         for one in asked:
             place = one.place
             place.base, place.late, place.tags = place.sent, set(), []
+            place.programs |= one.programs
             place.shared = (place.shared | one.shared) - one.free
             for client in one.clients:
                 place.own.setdefault(client, set()).update(one.made)
@@ -241,7 +210,7 @@ class Remote:
             place.missed, place.sent = False, max(place.sent, counter)
             if place.base != 0 and place.base not in holds:
                 lost = set().union(*place.own.values()) - place.late
-                place.base, place.shared, place.own, place.late = 0, set(), {}, set()
+                place.base, place.shared, place.own, place.late, place.programs = 0, set(), {}, set(), set()
                 if self.constants is not None:
                     self._everyone([{"op": "finish", "total": FINISH}], {FINISH: self.constants}, [place])
                 if lost:
@@ -257,36 +226,3 @@ class Remote:
         replies = self._ask(asked)
         self._commit(asked)
         return replies
-
-
-def _describe(op: Op, positions: Sequence[int], held: Sequence[set[int]]) -> dict[str, Any]:
-    """An operation at the clients of these positions in the cohort, of which each holds some values."""
-    if isinstance(op, Map):
-        times = [op.times_of(position) for position in positions]
-        return {"op": "map", "fn": [describe(op.fn.__self__), op.fn.__name__],
-                "arguments": [_argument(a, positions) for a in op.arguments], "out": list(op.out),
-                "times": times[0] if len(set(times)) == 1 else times, "phase": op.phase, "call": op.call, "known": op.known}
-    if isinstance(op, Take):
-        return {"op": "take", "source": op.source, "holders": [row for row, own in enumerate(held) if op.source in own],
-                "default": op.default, "out": op.out[0]}
-    assert isinstance(op, Put)
-    return {"op": "put", "pool": op.pool, "source": op.source}
-
-
-def _argument(argument: Any, positions: Sequence[int]) -> dict[str, Any]:
-    if isinstance(argument, Ref):
-        return {"ref": argument.id}
-    if isinstance(argument, PerClient):
-        return {"each": [argument.numbers[position].item() for position in positions]}
-    return {"value": describe(argument)}
-
-
-def _error(note: Any, client: Any, site: str) -> Exception:
-    """A site's error under the site's name, or its client's."""
-    match note:
-        case [str(kind), str(message)]:
-            cls = getattr(errors, kind, None)
-            if isinstance(cls, type) and issubclass(cls, RookeryError) and not issubclass(cls, UploadError):
-                return cls(f"site {site!r}: {message}")
-            return UploadError(client if isinstance(client, str) else site, message)
-    return UploadError(site, f"it answered with an error of no known form: {note!r}")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from ..errors import FrameError, RookeryError, StateLost, UploadError
+from ..errors import EngineError, FrameError, RookeryError, StateLost, UploadError
 from ..federation.client import Setting
-from .frames import expect, natural, numbers, pack, unpack
+from ..federation.program import PROGRAMS
+from .frames import digest_of, expect, natural, numbers, pack, unpack
 from .transaction import Guard, Transaction, Version
 
 
@@ -25,6 +27,9 @@ class Site:
 
     def __init__(self, setting: Setting, run: str, folder: Path | None = None, name: str | None = None, guard: Guard | None = None) -> None:
         self.run, self.folder, self.guard = run, folder, guard
+        self.on_reply: Callable[[int, Mapping[int, Tensor], int], None] | None = None  # told what leaves, before it does
+        self.failure: Exception | None = None  # of the last frame
+        self.known: set[str] = set()  # programs that the server has the same of
         self.name = setting.data.names[0] if name is None else name
         self.empty = Version({}, ({},) * len(setting.data.names), setting)
         self.versions: dict[int, Version] = {}
@@ -39,14 +44,20 @@ class Site:
 
     def answer(self, frame: bytes) -> bytes:
         """Execute a frame. What is wrong with it comes back as an error by name; nothing has changed then."""
-        try:
-            with self.lock:  # a frame that is sent again while it is executed waits for the first one's reply
+        with self.lock:  # a frame that is sent again while it is executed waits for the first one's reply
+            try:
+                self.failure = None
                 return self._answer(frame)
-        except RookeryError as error:
-            named = error.client if isinstance(error, UploadError) else self.name
-            return self._reply({"error": [type(error).__name__, str(error).removeprefix(f"client {named!r}: ")], "client": named}, {})
-        except Exception as error:  # a fault in a user's loss must reach the server with the site's name
-            return self._reply({"error": ["EngineError", f"{type(error).__name__}: {error}"], "client": self.name}, {})
+            except Exception as error:  # a fault in a user's loss must reach the server with the site's name
+                self.failure = error
+                return self.error(error)
+
+    def error(self, error: Exception) -> bytes:
+        """A reply that says what is wrong, by name."""
+        if not isinstance(error, RookeryError):
+            error = EngineError(f"{type(error).__name__}: {error}")
+        named = error.client if isinstance(error, UploadError) else self.name
+        return self._reply({"error": [type(error).__name__, str(error).removeprefix(f"client {named!r}: ")], "client": named}, {})
 
     def _answer(self, frame: bytes) -> bytes:
         digest = hashlib.sha256(frame).digest()
@@ -63,7 +74,9 @@ class Site:
         if base != 0 and base not in self.versions:
             raise StateLost(f"state lost: frame {k} builds on frame {base}, and this site holds what was after {sorted(self.versions)}")
         before = self.versions[base] if base else self.empty
-        work = Transaction(before, tensors, _clients(header, len(before.own)), self.empty.setting.problem, self.file, self.guard)
+        self.known |= _same_programs(expect(header, "programs", dict))
+        clients, unfinished = _clients(header, len(before.own)), self.empty.setting.problem
+        work = Transaction(before, tensors, clients, unfinished, self.file, self.known, self.guard)
         work.run(expect(header, "ops", list))
         sent = work.uploads(numbers(header, "want"))
         work.forget(numbers(header, "free"))
@@ -72,6 +85,8 @@ class Site:
             reply = self._reply({"k": k, "work": work.work, "loaded": work.loaded}, sent)
         except FrameError as error:
             raise UploadError(self.name, str(error)) from None
+        if self.on_reply is not None:
+            self.on_reply(k, sent, len(reply))
         work.write_files()
         for path in gone:
             path.unlink(missing_ok=True)
@@ -90,6 +105,16 @@ class Site:
         if len(tag) > 100 or not tag.replace("-", "").replace("_", "").isalnum() or not tag.isascii():
             raise FrameError(f"a checkpoint's tag has at most 100 letters, digits, - and _; got {tag[:120]!r}")
         return self.folder / f"{hashlib.blake2b(self.name.encode(), digest_size=8).hexdigest()}-{tag}.safetensors"
+
+
+def _same_programs(digests: dict[str, Any]) -> set[str]:
+    """Programs by their full names, which must be here what they are at the server."""
+    for name, digest in digests.items():
+        if name not in PROGRAMS:
+            raise FrameError(f"unknown program {name!r}; import its module at this site")
+        if digest != digest_of(name):
+            raise FrameError(f"program {name!r} is another one here than at the server: install the same version at both")
+    return set(digests)
 
 
 def _clients(header: dict[str, Any], number: int) -> list[int]:

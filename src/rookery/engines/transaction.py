@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FunctionType, MethodType
@@ -22,7 +22,7 @@ from ..federation.operations import Map
 from ..federation.program import check_client_function, outputs
 from ..problems.base import Problem
 from .execute import run_one
-from .frames import build, expect, natural, numbers
+from .frames import build, expect, named, natural, numbers
 
 SERVERS = ("init", "round")  # methods of an algorithm that the server runs, not a client
 AtClient = Callable[[int, int], None]
@@ -50,8 +50,9 @@ class Transaction:
     """Operations of the site (finish, save, load) come first in a frame; then each client's chain of functions runs as a whole."""
 
     def __init__(self, before: Version, tensors: dict[int, Tensor], clients: list[int], unfinished: Problem,
-                 file: Callable[[str], Path], guard: Guard | None = None) -> None:
+                 file: Callable[[str], Path], programs: Set[str], guard: Guard | None = None) -> None:
         self.clients, self.setting, self.unfinished, self.file, self.guard = clients, before.setting, unfinished, file, guard
+        self.programs = programs  # those that are the same at the server
         self.shared = {**before.shared, **tensors}
         self.own = [dict(values) for values in before.own]
         self.work: list[list[Any]] = []  # place of each map among the operations, oracle calls, samples, draws
@@ -183,6 +184,8 @@ class Transaction:
                 owner: Any = build(program)
             case _:
                 raise FrameError(f"a function is [program, method]; this is {note!r}")
+        if strange := named(program) - self.programs:
+            raise FrameError(f"program {min(strange)!r} came without the digest that says it is the same here")
         if method.startswith("_") or method in SERVERS or not isinstance(inspect.getattr_static(type(owner), method, None), FunctionType):
             raise FrameError(f"{type(owner).__name__} has no client function {method!r}")
         fn = getattr(owner, method)

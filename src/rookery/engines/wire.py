@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..federation.client import Setting
-from .remote import Place, Remote
+from .places import Place
+from .remote import Remote
 from .site import Site
 from .transport import InProcess
 

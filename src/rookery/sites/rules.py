@@ -1,0 +1,92 @@
+"""An owner's rules: what a server may run at a site, on how many rows at once, and how much of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from types import MethodType
+from typing import Literal
+
+from ..errors import ConfigError, Refused
+
+GROUPS = {"evaluation": ("rookery.metrics.", "rookery.studies.evaluation."),
+          "set-up": ("rookery.studies.agreement.", "rookery.federation.program.", "rookery.models.norm.", "rookery.studies.job.")}
+"""Programs beside algorithms, by the modules they are in: scores of rows that were held out, and what sites agree on before training."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What may run, and how much of it. Everything else is refused, and the log says so.
+
+    algorithms: those whose functions may run, by their names, as "FedDRO", or some of their functions, as "FedDRO.step"
+    others:     groups of functions that are no algorithm's: "evaluation", "set-up"
+    objectives: what may be trained, by the names of `rookery list`; of no use where the owner has a problem of their own
+    min_batch:  nothing is computed from fewer different rows at once
+    salt:       "secret": draws depend on a number that never leaves the site, so that no server can choose or foresee them; "none": they
+                are those of a simulation, for rehearsals and tests
+    frames:     of a run, at most
+    steps:      of all functions and clients of a run, at most
+    megabytes:  that come and go in a run, at most
+    frame_megabytes: of one frame, at most
+    """
+
+    algorithms: tuple[str, ...] = ()
+    others: tuple[str, ...] = ("evaluation", "set-up")
+    objectives: tuple[str, ...] = ()
+    min_batch: int = 5
+    salt: Literal["secret", "none"] = "secret"
+    frames: int = 100_000
+    steps: int = 10_000_000
+    megabytes: float = 100_000.0
+    frame_megabytes: float = 512.0
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(set(self.others) - set(GROUPS)):
+            raise ConfigError(f"others has groups of functions, {' and '.join(GROUPS)}; got {unknown[0]!r}")
+        if self.salt not in ("secret", "none"):
+            raise ConfigError(f'salt is "secret" or "none"; got {self.salt!r}')
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if isinstance(value, int | float) and not value > 0:
+                raise ConfigError(f"{entry.name} is a positive number; got {value}")
+
+    def allows(self, fn: MethodType) -> bool:
+        """Whether a function may run."""
+        program = type(fn.__self__)
+        full = f"{program.__module__}.{program.__qualname__}"
+        if any(full.startswith(GROUPS[group]) for group in self.others):
+            return True
+        names = {str(vars(program).get("title") or program.__name__), program.__name__}
+        return any(entry in names or entry in {f"{name}.{fn.__name__}" for name in names} for entry in self.algorithms)
+
+
+@dataclass
+class Account:
+    """What a run has used up of what its rules allow."""
+
+    rules: Rules
+    frames: int = 0
+    steps: int = 0
+    bytes: int = 0
+    asked: list[str] = field(default_factory=list)  # functions of the frame at hand, in words
+
+    def begin(self, frame: int) -> None:
+        """A frame of so many bytes has come."""
+        self.asked = []
+        self.bytes += frame
+        if frame > 2**20 * self.rules.frame_megabytes:
+            raise Refused(f"a frame may have {self.rules.frame_megabytes:g} MB here; this one has {frame / 2**20:.1f}")
+        if self.frames >= self.rules.frames:
+            raise Refused(f"a run may have {self.rules.frames} frames here, and this one has had them")
+        if self.bytes > 2**20 * self.rules.megabytes:
+            raise Refused(f"a run may bring and take {self.rules.megabytes:g} MB here, and this one has")
+
+    def function(self, fn: MethodType, times: int) -> None:
+        name = fn.__qualname__
+        if not self.rules.allows(fn):
+            self.asked.append(f"{name} (refused)")
+            raise Refused(f"{name} is not among what may run here")
+        if self.steps + times > self.rules.steps:
+            self.asked.append(f"{name} {times} times (refused)")
+            raise Refused(f"a run may take {self.rules.steps} steps here; this one has taken {self.steps}, and asks for {times} more")
+        self.steps += times
+        self.asked.append(name if times == 1 else f"{name} {times} times")
