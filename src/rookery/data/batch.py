@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
@@ -27,6 +28,15 @@ class Batch:
     def __repr__(self) -> str:
         return f"Batch({', '.join(f'{k}: {tuple(v.shape)}' for k, v in self.fields.items())})"
 
+    def _fewest(self, clients: int = 1) -> Tensor:
+        """The fewest different rows that a value of one loss is a mean of, for each of the clients that the batch is of."""
+        if self.index is None:
+            return torch.full((clients,), self.leaves()[0].shape[clients > 1])
+        own = different(self.index.reshape(clients, 1, -1))
+        if self.inner is None or self.inner.index is None:  # inner samples that are no rows
+            return own
+        return torch.minimum(own, different(self.inner.index.reshape(clients, -1, self.inner.index.shape[-1])))
+
     def leaves(self) -> list[Tensor]:
         """All tensors in a fixed order; `rebuild` is the inverse."""
         own = [*self.fields.values(), *([] if self.index is None else [self.index])]
@@ -37,3 +47,9 @@ class Batch:
         fields = {name: leaves.pop(0) for name in self.fields}
         index = None if self.index is None else leaves.pop(0)
         return Batch(fields, index, None if self.inner is None else self.inner.rebuild(leaves), self.key)
+
+
+def different(index: Tensor) -> Tensor:
+    """The fewest different numbers in a last axis of `index`, which has three, for each of the first."""
+    ordered = index.sort(-1).values
+    return 1 + (ordered[..., 1:] != ordered[..., :-1]).sum(-1).amin(-1)

@@ -26,11 +26,14 @@ class Request(NamedTuple):
 
 
 class Draw:
-    """The randomness of draw number `position` in a client function, for some clients and some repetitions of it."""
+    """The randomness of draw number `position` in a client function, for some clients and some repetitions of it.
+
+    distinct: a batch has no row twice, as far as there are rows; so it is where a federation has a `min_batch`
+    """
 
     def __init__(self, data: Data, clients: NDArray[np.int64], keys: rng.Keys, position: int, steps: NDArray[np.int64],
-                 stream: Callable[[int, int], np.random.Generator] | None = None) -> None:
-        self.data, self.clients, self.steps = data, clients, steps
+                 stream: Callable[[int, int], np.random.Generator] | None = None, distinct: bool = False) -> None:
+        self.data, self.clients, self.steps, self.distinct = data, clients, steps, distinct
         self.keys = rng.combine(keys, position)
         self._stream = stream or (lambda _, key: rng.normal_stream(key))
 
@@ -42,12 +45,44 @@ class Draw:
         """`(clients, steps, size)` integers below `bound`."""
         return rng.uniform_index(self.keys, self.steps, size, bound)
 
+    def choose(self, size: int, number: NDArray[np.int64], group: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """`(clients, steps, size)` integers below `number`, for rows: with replacement, or, if the draw is `distinct`, without.
+
+        Where more are asked for than there are, each comes once before any comes twice.
+
+        group: a whole number for each of the places; those of one number are taken from the same rows, others from other ones
+        """
+        if not self.distinct:
+            return self.below(size, number)
+        shape = (len(self.clients), len(self.steps), size)
+        keys = rng.combine(self.keys[:, None], self.steps[None]).reshape(-1)
+        numbers = np.broadcast_to(number, shape).reshape(-1)
+        if group is None:
+            return rng.distinct_index(keys, size, numbers[::size]).reshape(shape)
+        groups = np.broadcast_to(group, shape).reshape(-1)
+        cell = np.repeat(np.arange(len(keys)) * (int(groups.max()) + 1), size) + groups
+        order, out = np.argsort(cell, kind="stable"), np.empty(len(cell), dtype=np.int64)
+        starts = np.flatnonzero(np.diff(cell[order], prepend=-1))
+        counts = np.diff(starts, append=len(cell))
+        for count in np.unique(counts):
+            places = order[starts[counts == count][:, None] + np.arange(count)]
+            first = places[:, 0]
+            out[places] = rng.distinct_index(rng.combine(keys[first // size], groups[first]), int(count), numbers[first])
+        return out.reshape(shape)
+
+    def beside(self, position: int = 1) -> Draw:
+        """Another draw for the same clients and steps, independent of this one, as for inner samples."""
+        return Draw(self.data, self.clients, self.keys, position, self.steps, self._stream, self.distinct)
+
     def shuffled(self, size: int) -> NDArray[np.int64]:
-        """Ranks in an endless row of shuffled epochs: step s takes places s·size … of it, so each row comes once an epoch."""
+        """Ranks in an endless row of shuffled epochs: step s takes places s·size … of it, so each row comes once an epoch.
+
+        If the draw is `distinct`, no batch has places in two epochs: rows at the end of one that do not fill a batch are left out.
+        """
         out = np.empty((len(self.clients), len(self.steps), size), dtype=np.int64)
-        places = self.steps[:, None] * size + np.arange(size)
         for i, n in enumerate(self.data.sizes[self.clients]):
-            epoch, rank = np.divmod(places, n)
+            stride, length = (size, n) if not self.distinct else (size, n // size * size) if size <= n else (-(-size // n) * n, n)
+            epoch, rank = np.divmod(self.steps[:, None] * stride + np.arange(size), length)
             number, inverse = np.unique(epoch, return_inverse=True)
             order = rng.permuted_index(rng.combine(self.keys[i : i + 1], number), int(n))
             out[i] = order[inverse.reshape(rank.shape), rank]

@@ -73,11 +73,11 @@ class Positives(Brief):
             positive = positive_counts(draw.data, self.label, draw.clients)[:, None, None]
             negative = draw.column(draw.data.sizes) - positive
             # rows of a client are sorted by label in `order`: negatives first
-            inner, selection = self._inner(Draw(draw.data, draw.clients, draw.keys, 1, draw.steps), request.inner, positive, negative)
+            inner, selection = self._inner(draw.beside(), request.inner, positive, negative)
             if self.among:
                 rows = self._first(inner, request.outer)
             else:
-                rows = self._rows(draw, draw.below(request.outer, np.where(positive > 0, positive, negative)) + negative * (positive > 0))
+                rows = self._rows(draw, draw.choose(request.outer, np.where(positive > 0, positive, negative)) + negative * (positive > 0))
         start = draw.column(draw.data.offsets)
         return selection | {name: torch.from_numpy(value) for name, value in {
             "rows": start + rows, "index": rows, "innerrows": (start + inner)[:, :, None], "innerindex": inner[:, :, None]}.items()}
@@ -93,14 +93,14 @@ class Positives(Brief):
                negative: NDArray[np.int64]) -> tuple[NDArray[np.int64], Selection]:
         k = self.enrich
         if self.inner == "negatives":
-            return self._rows(draw, draw.below(size, np.where(negative > 0, negative, positive))), {}  # `order` has negatives first
+            return self._rows(draw, draw.choose(size, np.where(negative > 0, negative, positive))), {}  # `order` has negatives first
         if k is None:
-            return draw.below(size, positive + negative), {}
+            return draw.choose(size, positive + negative), {}
         if not 0 < k < size:
             raise DataError(f"an enriched set of {size} inner samples needs between 1 and {size - 1} positives; enrich={k}")
         wanted = np.arange(size) < k  # the first k places are for positives
         taken = np.where(negative == 0, True, np.where(positive == 0, False, wanted))
-        rows = self._rows(draw, draw.below(size, np.where(taken, positive, negative)) + negative * taken)
+        rows = self._rows(draw, draw.choose(size, np.where(taken, positive, negative), taken) + negative * taken)
         if not self.reweight:
             return rows, {}
         share = positive / (positive + negative)

@@ -28,7 +28,7 @@ class Replacement(Rows):
     """Draws rows uniformly with replacement, which is what the papers assume."""
 
     def rows(self, draw: Draw, size: int) -> NDArray[np.int64]:
-        return draw.below(size, draw.column(draw.data.sizes))
+        return draw.choose(size, draw.column(draw.data.sizes))
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Stratified(Brief, Rows):
     def rows(self, draw: Draw, size: int) -> NDArray[np.int64]:
         k, (positive, negative) = self._number(size), self._classes(draw)
         if k == 0:
-            return draw.below(size, positive + negative)
+            return draw.choose(size, positive + negative)
         for client, p, n in zip(draw.clients, positive.flat, negative.flat, strict=True):
             if not self.importance and (p == 0 or n == 0):
                 raise DataError(f"client {draw.data.names[client]!r} has {p} positive and {n} negative rows; stratified draws "
@@ -76,7 +76,7 @@ class Stratified(Brief, Rows):
         # rows of a client are sorted by label in `order`: negatives first
         taken = np.where(negative == 0, True, np.where(positive == 0, False, np.arange(size) < k))
         start = draw.column(draw.data.offsets)
-        rank = draw.below(size, np.where(taken, positive, negative)) + negative * taken
+        rank = draw.choose(size, np.where(taken, positive, negative), taken) + negative * taken
         rows: NDArray[np.int64] = draw.data.groups(self.label).order[start + rank] - start
         return rows
 
@@ -123,8 +123,9 @@ class Balanced(Rows):
     def rows(self, draw: Draw, size: int) -> NDArray[np.int64]:
         groups = draw.data.groups(self.field)
         number, first = draw.column(groups.number), draw.column(groups.first)
-        group = first + (np.arange(size) + draw.steps[None, :, None] * size) % number
-        rows: NDArray[np.int64] = groups.order[groups.start[group] + draw.below(size, groups.size[group])] - draw.column(draw.data.offsets)
+        own = (np.arange(size) + draw.steps[None, :, None] * size) % number
+        place = groups.start[first + own] + draw.choose(size, groups.size[first + own], own)
+        rows: NDArray[np.int64] = groups.order[place] - draw.column(draw.data.offsets)
         return rows
 
 
@@ -142,13 +143,14 @@ class Stored:
         forms = draw.data.forms()
         if self.inner not in forms:
             raise DataError(f"there is no field {self.inner!r} with stored samples; the clients have {sorted(forms)}")
-        rows = everything(draw) if request.outer is None else draw.below(request.outer, draw.column(draw.data.sizes))
+        rows = everything(draw) if request.outer is None else draw.choose(request.outer, draw.column(draw.data.sizes))
         selection = {"rows": torch.from_numpy(draw.column(draw.data.offsets) + rows), "index": torch.from_numpy(rows)}
         if not forms[self.inner].shape:
             raise DataError(f"field {self.inner!r} holds several samples for each row, (rows, samples, …); it has a single number a row")
         stored = forms[self.inner].shape[0]
         if request.inner is not None:
-            flat = Draw(draw.data, draw.clients, draw.keys, 1, draw.steps).below(rows.shape[2] * request.inner, np.asarray(stored))
+            owner = np.repeat(np.arange(rows.shape[2]), request.inner)
+            flat = draw.beside().choose(len(owner), np.asarray(stored), owner)
             selection["columns"] = torch.from_numpy(flat.reshape(*rows.shape, request.inner))
         return selection
 
@@ -183,8 +185,7 @@ class Normal:
             raise DataError("a Gaussian source has no end: give the number of outer (and inner) samples to draw")
         selection = {"xi": draw.normal((request.outer, *self.outer_shape)).to(self.dtype)}
         if self.inner_shape is not None:
-            other = Draw(draw.data, draw.clients, draw.keys, 1, draw.steps, draw._stream)
-            selection["eta"] = other.normal((request.outer, request.inner or 0, *self.inner_shape)).to(self.dtype)
+            selection["eta"] = draw.beside().normal((request.outer, request.inner or 0, *self.inner_shape)).to(self.dtype)
         return selection
 
     def fetch(self, data: Data, selection: Selection) -> Batch:

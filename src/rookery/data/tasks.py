@@ -43,8 +43,9 @@ class PerTask:
                 small = groups.value[mine][groups.size[mine].argmin()]
                 what = f"client {data.names[client]!r}" if self.task is None else f"task {small} of client {data.names[client]!r}"
                 raise DataError(f"{what} has {groups.size[mine].min()} rows; {inner} inner and {self.query} query rows need {need}")
-        group = draw.column(groups.first) + draw.below(outer, draw.column(groups.number))
-        rows = _members(groups, group, rng.combine(draw.keys[:, None, None], draw.steps[None, :, None], 1, np.arange(outer)), need)
+        group = draw.column(groups.first) + draw.choose(outer, draw.column(groups.number))
+        keys = rng.combine(draw.keys[:, None, None], draw.steps[None, :, None], 1, np.arange(outer))
+        rows = _members(draw, groups, group, keys, need)
         return _parts(draw, rows, inner)
 
     def fetch(self, data: Data, selection: Selection) -> Batch:
@@ -96,7 +97,7 @@ class Episodes:
         keys = rng.combine(draw.keys[:, None, None], draw.steps[None, :, None], np.arange(outer))
         chosen = _lowest(rng.combine(keys, 0), np.broadcast_to(number, keys.shape), self.ways)
         group = draw.column(groups.first)[..., None] + chosen
-        rows = _members(groups, group, rng.combine(keys[..., None], 1, np.arange(self.ways)), need)
+        rows = _members(draw, groups, group, rng.combine(keys[..., None], 1, np.arange(self.ways)), need)
         return _parts(draw, rows, inner)
 
     def fetch(self, data: Data, selection: Selection) -> Batch:
@@ -124,9 +125,14 @@ def _whole_clients(data: Data) -> Groups:
                   np.ones(number, dtype=np.int64))
 
 
-def _members(groups: Groups, group: NDArray[np.int64], keys: rng.Keys, need: int) -> NDArray[np.int64]:
-    """`need` different rows of each group, along a last axis."""
-    rows: NDArray[np.int64] = groups.order[groups.start[group][..., None] + _lowest(keys, groups.size[group], need)]
+def _members(draw: Draw, groups: Groups, group: NDArray[np.int64], keys: rng.Keys, need: int) -> NDArray[np.int64]:
+    """`need` different rows of each group, along a last axis; a distinct draw has others where a group comes again."""
+    if draw.distinct:
+        flat = np.repeat(group.reshape(*group.shape[:2], -1), need, axis=2)
+        place = draw.beside().choose(flat.shape[2], groups.size[flat], flat - draw.column(groups.first)).reshape(*group.shape, need)
+    else:
+        place = _lowest(keys, groups.size[group], need)
+    rows: NDArray[np.int64] = groups.order[groups.start[group][..., None] + place]
     return rows
 
 

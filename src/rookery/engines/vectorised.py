@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.sampling import Draw, Request
+from ..data.sampling import Request
 from ..data.store import Batch
 from ..errors import EngineError, RookeryError
 from ..federation import rng
@@ -246,11 +246,13 @@ class Vectorised(LocalEngine):
         ahead = min((Drawing.ahead_of(request) for request in plan.requests), default=times)
         for first in range(0, times, max(1, ahead)):
             steps = np.arange(first, min(first + ahead, times))
-            selections = [sampling.select(Draw(data, clients, keys, position, steps, stream), request)
+            selections = [sampling.select(self.setting.draw(request, clients, keys, position, steps, stream), request)
                           for position, request in enumerate(plan.requests)]
             for place, step in enumerate(steps):
-                yield [*(sampling.fetch(data, {name: index[:, place] for name, index in selection.items()}) for selection in selections),
-                       *(Batch({"noise": noise.numbers(keys, position, int(step))}) for position, noise in enumerate(plan.noises))]
+                drawn = [sampling.fetch(data, {name: index[:, place] for name, index in selection.items()}) for selection in selections]
+                for batch in drawn:
+                    self.setting.check(batch, clients)
+                yield [*drawn, *(Batch({"noise": noise.numbers(keys, position, int(step))}) for position, noise in enumerate(plan.noises))]
 
     def _graph(self, op: Map, plan: Plan, arguments: list[Any], batches: list[Batch], tensors: list[Tensor],
                owned: tuple[int, ...]) -> Graph:

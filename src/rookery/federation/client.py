@@ -31,7 +31,8 @@ class Setting:
     seed: int
     precision: torch.dtype | None = None
     constants: Tensor | None = None  # the sum that finished the problem in `prepare`
-    min_batch: int = 1  # no batch may have fewer samples
+    min_batch: int = 1  # no batch may have fewer different rows
+    salt: int = field(default=0, repr=False)  # a site's secret, without which nobody knows what its clients draw; 0: none
     checked: set[str] = field(default_factory=set)  # hand-written oracles already compared with autodiff
     phase_keys: dict[str, rng.Keys] = field(default_factory=dict, init=False)  # by phase, those of all clients without the call
 
@@ -40,12 +41,30 @@ class Setting:
             raise AlgorithmError(f"a seed is a whole number; got {self.seed!r}")
         if self.precision is not None and not (isinstance(self.precision, torch.dtype) and self.precision.is_floating_point):
             raise AlgorithmError(f"precision is a floating dtype of torch, such as torch.bfloat16; got {self.precision!r}")
+        if not isinstance(self.salt, int) or not 0 <= self.salt < 2**64:
+            raise AlgorithmError("a salt is a whole number from 0, none, to 2**64 - 1, as from secrets.randbits(64); got another")
 
     def keys(self, clients: np.ndarray, phase: str, call: int) -> rng.Keys:
         """The random keys of one call at these clients."""
         if phase not in self.phase_keys:
-            self.phase_keys[phase] = rng.combine(self.data.client_keys, self.seed, rng.name_key(phase))
+            salt = [self.salt] if self.salt else []
+            self.phase_keys[phase] = rng.combine(self.data.client_keys, self.seed, rng.name_key(phase), *salt)
         return rng.combine(self.phase_keys[phase][clients], call)
+
+    def draw(self, request: Request, clients: np.ndarray, keys: rng.Keys, position: int, steps: np.ndarray,
+             stream: Callable[[int, int], np.random.Generator]) -> Draw:
+        """The randomness of a request. Under `min_batch` no batch has a row twice, and none is a part of one of another size."""
+        if self.min_batch > 1:  # the difference of two such batches would be of few rows
+            keys = rng.combine(keys, request.outer or 0, request.inner or 0)
+        return Draw(self.data, clients, keys, position, steps, stream, distinct=self.min_batch > 1)
+
+    def check(self, batch: Batch, clients: np.ndarray) -> None:
+        """Refuse a batch of these clients that has fewer different rows than `min_batch` for a loss at one of them."""
+        if self.min_batch > 1 and int((fewest := batch._fewest(len(clients))).min()) < self.min_batch:
+            name = self.data.names[clients[int(fewest.argmin())]]
+            raise DataError(f"this federation draws no batch of fewer than min_batch={self.min_batch} samples, different rows, because "
+                            f"what is computed from few can give them away; a batch of {int(fewest.min())} was drawn at client {name!r}: "
+                            "raise batch (and inner), or merge small clients")
 
     def autocast(self, device: torch.device) -> AbstractContextManager[Any]:
         return nullcontext() if self.precision is None else torch.autocast(device.type, dtype=self.precision)
@@ -77,10 +96,6 @@ class ClientContext:
         if getattr(self.problem.sampling, "many", False):  # an outer sample is a task, with rows of its own
             rows *= next(iter(batch.fields.values())).shape[1]
             number += rows
-        rows = min(rows, getattr(batch, "_fewest", rows))  # of rows that one loss is a mean of
-        if rows < self._setting.min_batch:
-            raise DataError(f"this federation draws no batch of fewer than min_batch={self._setting.min_batch} samples, because what is "
-                            f"computed from few can give them away; a batch of {rows} was drawn: raise batch, or merge small clients")
         if getattr(self.problem.sampling, "together", False):  # one set of inner samples beside the outer ones, not one for each
             number += rows
         self.samples.append(number)
@@ -250,6 +265,7 @@ class Drawing:
             batch = problem.sampling.fetch(data, {name: index[0, self.step - first] for name, index in selection.items()})
         if problem.random:
             batch.key = draw.seed(self.step - first)
+        self.setting.check(batch, self.clients)
         return batch
 
     @classmethod
@@ -262,7 +278,7 @@ class Drawing:
         known = self.ahead.get((position, request))
         if known is None or self.step >= known[0] + len(known[1].steps):
             steps = np.arange(self.step, min(self.step + self.ahead_of(request), self.times))
-            draw = Draw(self.setting.data, self.clients, self.keys, position, steps, self.stream)
+            draw = self.setting.draw(request, self.clients, self.keys, position, steps, self.stream)
             known = self.step, draw, {} if request == Request() else self.setting.problem.sampling.select(draw, request)
             self.ahead[position, request] = known
         return known

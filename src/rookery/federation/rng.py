@@ -17,6 +17,7 @@ Keys = NDArray[np.uint64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _A, _B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31, _S32 = (np.uint64(n) for n in (30, 27, 31, 32))
+_LOW = np.uint64(2**32 - 1)
 
 
 def as_keys(values: object) -> Keys:
@@ -77,6 +78,38 @@ def uniform(keys: Keys, size: int) -> NDArray[np.float64]:
 def permuted_index(key: Keys, count: int) -> NDArray[np.int64]:
     """A permutation of `range(count)` for each key: rows ranked by their hash. Shape `(keys, count)`."""
     return np.argsort(splitmix64(combine(key)[:, None] + counting(count)), axis=1, kind="stable")
+
+
+def distinct_index(keys: Keys, size: int, number: NDArray[np.int64]) -> NDArray[np.int64]:
+    """`(keys, size)` integers below each key's `number` in random order, none of them twice before all have come.
+
+    Where `size` is larger than `number` they go on in the same order, so that any `number` neighbours differ.
+
+    >>> distinct_index(as_keys([7, 8]), 5, np.array([3, 1000])).tolist()
+    [[0, 1, 2, 0, 1], [932, 137, 518, 411, 497]]
+    """
+    base, out = combine(keys)[:, None], np.empty((len(keys), size), dtype=np.int64)
+    many = number < 2 * size  # more than half are wanted: all are put in order; else those that came before are drawn again
+    if many.any():
+        slots = counting(int(number[many].max()))
+        bits = splitmix64(base[many] + slots) >> _S32 << _S32 | slots
+        bits[slots >= as_keys(number[many])[:, None]] = np.iinfo(np.uint64).max
+        bits.sort(axis=1)
+        out[many] = np.take_along_axis(bits, np.arange(size) % number[many, None], 1) & _LOW
+    left = np.flatnonzero(~many)
+    place, tries = counting(size), 0
+    new = np.ones((len(left), size), dtype=np.uint64)
+    while len(left):
+        redrawn = below(splitmix64(combine(base[left], tries) + place), number[left, None])
+        found = np.where(new, redrawn, out[left])
+        out[left] = found
+        code = found.astype(np.uint64) << _S32 | new << _S31 | place  # of equal ones the new ones come last
+        code.sort(axis=1)
+        again = code[:, 1:] >> _S32 == code[:, :-1] >> _S32
+        new = np.zeros_like(new)
+        np.put_along_axis(new, (code[:, 1:] & (_LOW >> np.uint64(1))).astype(np.int64), again.astype(np.uint64), 1)
+        left, new, tries = left[again.any(1)], new[again.any(1)], tries + 1
+    return out
 
 
 def normal_stream(key: int) -> np.random.Generator:

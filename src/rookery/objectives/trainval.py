@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.batch import different
 from ..data.columns import Form
 from ..data.sampling import Draw, Request, Selection, Stratified
 from ..data.store import Batch, Data
@@ -20,14 +21,22 @@ from .given import Column, Entry
 class TrainValBatch(Batch):
     """A draw that knows its rows' kinds: the first `front` rows are validation rows, or, in a full batch (None), some are."""
 
-    __slots__ = ("_fewest", "front")
+    __slots__ = ("front",)
 
-    def __init__(self, batch: Batch, front: int | None, fewest: int) -> None:
+    def __init__(self, batch: Batch, front: int | None) -> None:
         super().__init__(batch.fields, batch.index, None, batch.key)
-        self.front, self._fewest = front, fewest  # no loss is a mean of fewer rows
+        self.front = front
 
     def rebuild(self, leaves: list[Tensor]) -> Batch:
-        return TrainValBatch(super().rebuild(leaves), self.front, self._fewest)
+        return TrainValBatch(super().rebuild(leaves), self.front)
+
+    def _fewest(self, clients: int = 1) -> Tensor:
+        """Each loss is a mean of the rows of one kind."""
+        if self.front is None or self.index is None:
+            outside = (self.validation > 0).reshape(clients, -1).sum(-1)
+            return torch.minimum(outside, self.validation.shape[-1] - outside)
+        front, rest = (different(part.reshape(clients, 1, -1)) for part in (self.index[..., :self.front], self.index[..., self.front:]))
+        return torch.minimum(front, rest)
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,15 +58,12 @@ class TrainValSampler(Stratified):
         return {**super().select(draw, request), "sorted": torch.ones(len(draw.clients), len(draw.steps))}
 
     def fetch(self, data: Data, selection: Selection) -> Batch:
-        batch = super().fetch(data, selection)
-        if "sorted" in selection:
-            return TrainValBatch(batch, self.positives, min(self.positives, selection["rows"].shape[-1] - self.positives))
-        kind = (batch.validation > 0).long().sum(-1)
-        return TrainValBatch(batch, None, int(torch.minimum(kind, batch.validation.shape[-1] - kind).min()))
+        return TrainValBatch(super().fetch(data, selection), self.positives if "sorted" in selection else None)
 
     def whole(self, fields: dict[str, Tensor]) -> Batch:
         _marked({name: Form(tuple(field.shape[1:]), field.dtype) for name, field in fields.items()})
-        return TrainValBatch(super().whole(fields), None, _both_kinds(fields["validation"], "it"))
+        _both_kinds(fields["validation"], "it")
+        return TrainValBatch(super().whole(fields), None)
 
 
 def _marked(forms: dict[str, Form]) -> None:
@@ -68,14 +74,12 @@ def _marked(forms: dict[str, Form]) -> None:
         raise DataError(f"the field `validation` holds one number a row; it has rows of shape {forms['validation'].shape}")
 
 
-def _both_kinds(validation: Tensor, who: str) -> int:
-    """How many rows there are of the rarer kind."""
+def _both_kinds(validation: Tensor, who: str) -> None:
     outside = int((validation > 0).sum())
     inside = len(validation) - outside
     if not (outside and inside):
         raise DataError(f"{who} has {outside} validation and {inside} training rows, and every client of a bilevel objective needs both: "
                         "mark some of its rows, or leave it out")
-    return min(outside, inside)
 
 
 def mark(data: Data, entries: Mapping[str, Any], seed: int) -> Tensor:

@@ -112,6 +112,7 @@ def fingerprint(algorithm: Algorithm[Any], fed: Federation[Problem]) -> str:
     except FrameError as error:
         raise CheckpointError(str(error)) from None
     problem = [type(fed.problem).__name__, repr(fed.problem.sampling), str(fed.setting.precision)]
+    problem += ["distinct rows"] if fed.setting.min_batch > 1 else []  # which changes what is drawn; how large it is does not
     texts = [program, str(fed.setting.seed), str(fed.clients_per_round), fed.cohorts, *fed.data.names, str(fed.data.sizes.tolist()),
              str(fed.weights.tolist()), *fed.data.fingerprint(), *problem]
     return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
