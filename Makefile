@@ -9,7 +9,7 @@ setup: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cli,export,dev,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cli,export,grpc,dev,docs]'
 	touch $@
 
 DEMO := $(patsubst %,examples/demo/%.toml,FedAvg FedAvg-weighted FCSG-M Acc-FCSG-M FedDRO)

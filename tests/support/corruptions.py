@@ -30,7 +30,8 @@ NOT = {  # for each kind of entry, values of other types
     "fn": [None, True, 3, "step", {}, [], ["problem"], [None, "step"], ["problem", None], ["problem", "sums", 1], [3, "step"]],
     "arguments": [None, True, 3, "x", {}, [None], [3], [[]], [{}], [{"ref": "x"}], [{"ref": None}], [{"ref": 1.5}], [{"other": 3}]],
 }
-TYPES = {"run": str, "k": int, "ops": "ops", "want": "ids", "free": "ids", "base": int, "programs": "programs", "clients": "ids", "forget": list, "holders": "ids",
+TYPES = {"run": str, "k": int, "ops": "ops", "want": "ids", "free": "ids", "base": int, "programs": "programs", "clients": "ids",
+         "forget": list, "holders": "ids",
          "op": str, "fn": "fn", "arguments": "arguments",
          "times": "times", "phase": str, "call": int, "known": int, "source": int, "default": int, "pool": int, "total": int,
          "tag": str, "ids": list}

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..errors import Away, EngineError, FrameError, StateLost, UploadError
@@ -16,6 +17,7 @@ from ..federation.operations import Flush, Map, Op, Put
 from ..federation.reducer import Reducer, Work
 from .frames import digest_of, expect, named, natural, numbers, pack, unpack
 from .places import Asked, Place, described, error_of
+from .roster import Roster, Welcome, hello, roster
 from .transaction import booked
 from .transport import Transport
 
@@ -46,6 +48,8 @@ class Remote:
         self.seconds, self.tries, self.run = seconds, tries, run or uuid.uuid4().hex
         self.transport = transport
         self.places: list[Place] = []
+        self.greeted: list[Place] = []
+        self.said: dict[str, Any] = {}
         self.frame_bytes = 0
 
     def bind(self, setting: Setting) -> None:
@@ -58,9 +62,31 @@ class Remote:
         else:
             raise EngineError("a remote site holds its own problem; it changes only through fed.prepare(x)")
 
+    def greet(self, sites: Sequence[str], problem: dict[str, Any], *, seed: int = 0, precision: torch.dtype | None = None,
+              min_batch: int = 1) -> Roster:
+        """Begin a run with these sites, or go on with it: who their clients are, as data without rows, for a federation on this engine.
+
+        problem: what each site makes its own problem of, in words
+        """
+        assert self.transport is not None
+        self.said = hello(problem, seed, precision, min_batch)
+        frame = pack({"run": self.run, "hello": self.said}, {})
+        replies = self.transport.exchange(dict.fromkeys(sites, frame), self.seconds)
+        welcomes = [_welcome(site, replies[site]) for site in sites]
+        found, first = roster(welcomes), 0
+        for welcome in welcomes:
+            clients = list(range(first, first + len(welcome.clients)))
+            self.greeted.append(Place(welcome.site, clients, sent=welcome.counter))
+            first += len(clients)
+        return found
+
     def connect(self, setting: Setting) -> None:
-        """Say which sites there are: one for each client, of the same name."""
-        self.places = [Place(name, [k]) for k, name in enumerate(setting.data.names)]
+        """The sites are those that were greeted, with what was said to them."""
+        own = hello(self.said.get("problem", {}), setting.seed, setting.precision, setting.min_batch)
+        if not self.greeted or self.said != own:
+            raise EngineError("greet the sites first, with the seed, precision and min_batch of the federation, and make it with the "
+                              "roster that this gives")
+        self.places = self.greeted
 
     def flush(self, flush: Flush, reducer: Reducer) -> None:
         wants = list(dict.fromkeys(flush.wants))
@@ -100,7 +126,8 @@ class Remote:
         place.sent += 1
         programs = {name: digest_of(name) for name in sorted(named(ops) - place.programs)}
         return pack({"run": self.run, "k": place.sent, "base": place.base, "programs": programs,
-                     "clients": [place.clients.index(client) for client in clients], "ops": ops, "want": list(wants), "free": sorted(free), "forget": place.tags}, values)
+                     "clients": [place.clients.index(client) for client in clients], "ops": ops, "want": list(wants),
+                     "free": sorted(free), "forget": place.tags}, values)
 
     def _ask(self, asked: Sequence[Asked]) -> dict[str, Reply]:
         """All replies, or an error that names a site. A frame that got none, or a damaged one, is sent again: a site executes it once."""
@@ -226,3 +253,18 @@ class Remote:
         replies = self._ask(asked)
         self._commit(asked)
         return replies
+
+
+def _welcome(site: str, reply: bytes | Exception) -> Welcome:
+    """A site's answer to a hello."""
+    if isinstance(reply, Exception):
+        raise Away(site, f"it did not answer to the hello of this run: {reply}")
+    header, _ = unpack(reply)
+    if "error" in header:
+        raise error_of(header["error"], site, site)
+    match header.get("welcome"):
+        case {"clients": list(clients), "counter": int(counter), "digest": str(digest), "salt": str(salt), "min_batch": int(least),
+              "splits": list(splits)} if header.get("site") == site and all(
+                  isinstance(client, list) and [type(entry) for entry in client] == [str, int] for client in clients):
+            return Welcome(site, [(name, size) for name, size in clients], counter, digest, salt, least, splits)
+    raise UploadError(site, f"its welcome has no known form; it says that it is {header.get('site')!r}")

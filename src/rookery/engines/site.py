@@ -74,7 +74,7 @@ class Site:
         if base != 0 and base not in self.versions:
             raise StateLost(f"state lost: frame {k} builds on frame {base}, and this site holds what was after {sorted(self.versions)}")
         before = self.versions[base] if base else self.empty
-        self.known |= _same_programs(expect(header, "programs", dict))
+        self.known = self.known | _same_programs(expect(header, "programs", dict))
         clients, unfinished = _clients(header, len(before.own)), self.empty.setting.problem
         work = Transaction(before, tensors, clients, unfinished, self.file, self.known, self.guard)
         work.run(expect(header, "ops", list))

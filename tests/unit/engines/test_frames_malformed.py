@@ -11,7 +11,7 @@ from corruptions import check_refused
 from recorded_frames import Moment, Small, of_step, parts, seal, sealed, step_op, values
 
 from rookery import SCAFFOLD
-from rookery.engines.frames import describe, pack, unpack
+from rookery.engines.frames import describe, digest_of, named, pack, unpack
 
 
 def nested(depth: int) -> Any:
@@ -138,6 +138,7 @@ def test_a_private_client_function_is_not_for_the_network(moments: list[Moment])
     header = moment.header
     op = step_op(header)
     op.update(fn=[describe(Small()), "scale"], arguments=op["arguments"][:1])
+    header["programs"] = {name: digest_of(name) for name in named(describe(Small()))}
     assert "error" not in unpack(moment.fresh().answer(pack(header, moment.tensors)))[0]
     op["fn"][1] = "_own"
     check_refused(moment, pack(header, moment.tensors), ("FrameError",), "_own")

@@ -1,0 +1,59 @@
+"""Who takes part in a run, as the sites say it: the server's knowledge of rows that it does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import __version__
+from ..data.store import Data
+from ..errors import EngineError
+from .frames import VERSION
+
+
+class Roster(Data):
+    """Clients by name, with the number of their rows, and no rows; `digests` tell whether a site's rows are those of another day."""
+
+    digests: tuple[str, ...] = ()
+
+    def _moved(self, device: torch.device) -> Data:
+        return self
+
+    def fingerprint(self) -> list[str]:
+        return list(self.digests)
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """What a site says of itself at the beginning of a run."""
+
+    site: str
+    clients: list[tuple[str, int]]
+    counter: int
+    digest: str
+    salt: str
+    min_batch: int
+    splits: list[str]
+
+
+def hello(problem: dict[str, Any], seed: int, precision: torch.dtype | None, min_batch: int) -> dict[str, Any]:
+    """What the server says of a run: in words, from which each site makes its own problem."""
+    return {"versions": {"rookery": __version__, "frames": VERSION}, "problem": problem, "seed": seed, "precision": str(precision),
+            "min_batch": min_batch}
+
+
+def roster(welcomes: Sequence[Welcome]) -> Roster:
+    """All clients, site after site."""
+    clients = [client for welcome in welcomes for client in welcome.clients]
+    names = [name for name, _ in clients]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        where = [welcome.site for welcome in welcomes if twice in dict(welcome.clients)]
+        raise EngineError(f"every client has a name of its own, and {twice!r} is at {' and '.join(map(repr, where))}: rename one of them")
+    found = Roster({}, tuple(names), np.asarray([size for _, size in clients], dtype=np.int64))
+    object.__setattr__(found, "digests", tuple(f"{welcome.site} {welcome.digest}" for welcome in welcomes))
+    return found

@@ -1,0 +1,52 @@
+"""A host behind gRPC: who may call is settled by certificates, and what they may ask by the host."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from ..engines.grpc import OPTIONS, read_pems
+from ..errors import ConfigError
+from .certificates import SERVER
+from .host import Host
+
+THREADS = 4  # frames of several runs, and of one run again while the first is executed
+
+
+class Service:
+    """Listens at an address until it is stopped.
+
+    certificates: the folder that this site was given; None only for `unix:` addresses, whose file its owner guards
+    """
+
+    def __init__(self, host: Host, address: str, certificates: Path | str | None) -> None:
+        self.host, self.secure = host, certificates is not None
+        if certificates is None and not address.startswith("unix:"):
+            raise ConfigError(f"a site that listens at {address!r} needs certificates, so that nobody else can ask it anything: write "
+                              "certificates = \"folder\", or listen at a unix:path")
+        handler = grpc.method_handlers_generic_handler("rookery.Site", {"Answer": grpc.unary_unary_rpc_method_handler(self._answer)})
+        self.server: Any = grpc.server(ThreadPoolExecutor(THREADS), handlers=(handler,), options=OPTIONS)
+        if certificates is None:
+            self.port = self.server.add_insecure_port(address)
+        else:
+            key, certificate, authority = read_pems(Path(certificates), "site")
+            trust = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
+            self.port = self.server.add_secure_port(address, trust)
+
+    def start(self) -> None:
+        self.server.start()
+
+    def stop(self, grace: float | None = 1.0) -> None:
+        self.server.stop(grace).wait()
+
+    def wait(self) -> None:
+        self.server.wait_for_termination()
+
+    def _answer(self, frame: bytes, context: Any) -> bytes:
+        # every site has a certificate of the same authority, and only the server may ask
+        if self.secure and SERVER.encode() not in context.auth_context().get("x509_subject_alternative_name", []):
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, "only the federation's server may ask this site")
+        return self.host.answer(frame)

@@ -1,0 +1,100 @@
+"""A site's file: who it is, where it listens, where its rows are, and what may run on them."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..data.store import Data
+from ..errors import ConfigError
+from ..problems.base import Problem
+from ..studies.modules import call, find
+from ..studies.values import build_section, nearest
+from .host import Host, Own, Owner
+from .rules import Rules
+
+
+@dataclass(frozen=True)
+class SiteSection:
+    """[site] who this is, and where it is reached.
+
+    name:         the site's, as the server knows it and as its certificate says
+    listen:       where it listens: "host:port", or "unix:path" for a relay on the same machine
+    certificates: the folder that the federation's server made for this site with `rookery site invite`
+    folder:       where it keeps each run's log, secrets and checkpoints
+    modules:      modules of one's own with algorithms that may run here, beside this file or on Python's path
+    """
+
+    name: str
+    listen: str = "0.0.0.0:7443"
+    certificates: str | None = None
+    folder: str = "rookery-site"
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RowsSection:
+    """[rows] where the rows are.
+
+    own: a function module:name of one's own, which returns a problem and its clients' rows, as a `Problem` and `Data`
+    """
+
+    own: str
+
+
+SECTIONS: dict[str, type[Any]] = {"site": SiteSection, "rows": RowsSection, "may": Rules}
+
+
+@dataclass(frozen=True)
+class SiteFile:
+    """What a site's file says; paths are meant from where it lies."""
+
+    site: SiteSection
+    rows: RowsSection
+    may: Rules
+    beside: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.beside / self.site.folder
+
+    @property
+    def certificates(self) -> Path | None:
+        return None if self.site.certificates is None else self.beside / self.site.certificates
+
+    def owner(self) -> Owner:
+        """Who says what a run is about here."""
+        make = find(self.rows.own, "rows.own", self.beside)
+
+        def made() -> tuple[Problem, Data]:
+            found = call(make, "rows.own")
+            if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Problem) and isinstance(found[1], Data)):
+                raise ConfigError(f"rows.own returns a problem and data; {self.rows.own} returned {type(found).__name__}")
+            return found[0], found[1]
+
+        return Own(made)
+
+    def host(self) -> Host:
+        for module in self.site.modules:
+            find(f"{module}:__name__", "site.modules", self.beside)
+        return Host(self.site.name, self.owner(), self.may, self.folder)
+
+
+def read_site(file: Path) -> SiteFile:
+    """A site's file, checked."""
+    try:
+        tree = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{file} could not be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not TOML: {error}") from None
+    for name, table in tree.items():
+        if name not in SECTIONS or not isinstance(table, dict):
+            raise ConfigError(f"{file} has no section [{name}]; {nearest(name, list(SECTIONS))}It has {', '.join(SECTIONS)}")
+    missing = [name for name in SECTIONS if name not in tree]
+    if missing:
+        raise ConfigError(f"{file} needs the section [{missing[0]}]: what may run is said there too, and nothing else does")
+    found = {name: build_section(cls, tree[name], name) for name, cls in SECTIONS.items()}
+    return SiteFile(found["site"], found["rows"], found["may"], file.resolve().parent)
