@@ -197,7 +197,8 @@ class Federation(Cohort[P_co]):
                   says, and the mean plain
     engine:       "auto", "loop", "vectorised", "wire", or an engine object
     precision:    a torch dtype for autocast inside the oracles (torch.bfloat16); the state keeps its own
-    min_batch:    refuse to compute anything from fewer samples at once: a value of one row is that row's
+    min_batch:    refuse to compute anything from fewer different rows at once: a value of one row is that row's. Above 1 no batch has a
+                  row twice, unless more are asked for than the client has; each then comes once before any comes twice
     only_sums:    the server may see sums and means only, as under a secure sum: `collect` is refused
     quorum:       so many clients must be there for a round: one that a site does not answer is played again without the site's clients,
                   as if they had not been there when it began. By default all must

@@ -91,7 +91,8 @@ class FederationSection:
     weights:           how much a site counts: all alike ("equal"), by its rows ("samples"), or by its positive rows ("positives")
     clients_per_round: how many sites take part in a round, drawn anew each time; all of them where it is left out
     cohorts:           how the sites of a round are drawn: with equal probability ("uniform"), or in proportion to the weights ("weighted")
-    min_batch:         the smallest batch that a site may draw; where it has fewer rows of a split, they are not scored
+    min_batch:         the smallest batch that a site may draw, in different rows; above 1 rows are drawn without replacement. Where a site
+                       has fewer rows of a split, they are not scored
     only_sums:         the server sees sums and means of sites only, as under a secure sum: methods that collect the sites' values by
                        themselves are refused, and the page has no scores of single sites
     seed:              what all draws of the run depend on: the sites' rows, the weights that the net starts with, batches and cohorts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +99,26 @@ def test_name_word_is_stable(name: str, value: int) -> None:
 
 def test_name_words_of_many_names_differ() -> None:
     assert len({rng.name_key(f"client-{i}") for i in range(10_000)}) == 10_000
+
+
+@pytest.mark.parametrize(("n", "size"), [(4, 2), (4, 3), (8, 3), (3, 3), (3, 5), (5, 1)])
+def test_distinct_numbers_are_a_uniform_ordered_choice(n: int, size: int) -> None:
+    """By both ways: few of many are drawn again until they differ, many of few are sorted."""
+    found = rng.distinct_index(rng.splitmix64(rng.counting(40_000)), size, np.full(40_000, n))
+    first, rest = found[:, :n], found[:, n:]
+    assert (np.sort(first, axis=1)[:, 1:] > np.sort(first, axis=1)[:, :-1]).all()
+    assert (rest == found[:, : rest.shape[1]]).all()
+    counts = np.unique(first @ n ** np.arange(first.shape[1]), return_counts=True)[1]
+    orders = math.perm(n, min(n, size))
+    assert len(counts) == orders
+    assert chi_square(counts) < orders - 1 + 5 * math.sqrt(2 * orders)
+
+
+def test_distinct_numbers_of_many_keys_are_those_of_each() -> None:
+    keys, number = rng.splitmix64(rng.counting(30)), np.arange(1, 31)
+    together = rng.distinct_index(keys, 7, number)
+    for k in range(30):
+        assert rng.distinct_index(keys[k : k + 1], 7, number[k : k + 1])[0].tolist() == together[k].tolist()
 
 
 # draws
