@@ -23,7 +23,8 @@ PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal -rs
 test slow test-rounding docs: export OMP_NUM_THREADS = 1
 
 # what `make docs` runs is left out
-TESTS := tests --ignore tests/system/test_docs.py
+DOCS := tests/system/test_docs.py tests/system/test_notebooks.py
+TESTS := tests $(addprefix --ignore=,$(DOCS))
 test: setup  ## minutes
 	$(PYTEST) $(TESTS)
 
@@ -40,7 +41,7 @@ bench: setup  ## ratios against plain PyTorch loops
 
 docs: setup  ## the documents as a site, in site/; then the code in them runs as it stands
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	$(PYTEST) tests/system/test_docs.py src
+	$(PYTEST) $(DOCS) src
 
 check: setup  ## lint and types
 	$(BIN)/ruff check .

@@ -54,7 +54,7 @@ def test_the_counterexample_leads_fedavg_to_the_wrong_points_of_the_closed_form(
     assert wrong_point("II", 1e-7, I) == pytest.approx(12 * (I - 1) / (10 * (I - 1) + 1), abs=1e-4)
 
 
-@pytest.mark.parametrize("I", [1, 2, 4, 8])
+@pytest.mark.parametrize("I", [1, 2, 4, pytest.param(8, marks=pytest.mark.slow)])
 def test_sharing_the_inner_value_at_every_step_solves_the_counterexample(I: int) -> None:
     k, e = known.counterexample(), 0.02
     ends = run(ModifiedFedAvg(e, I), Federation(k.problem, k.data, engine="loop"), k.x0, 30)

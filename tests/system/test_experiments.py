@@ -40,9 +40,10 @@ def quick(experiment: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> list[d
 
 @pytest.mark.parametrize(("experiment", "plots", "methods"), [
     ("template", ("accuracy",), {"FedAvg", "SCAFFOLD"}),
-    ("fair-adult", ("curves-published", "curves-fair", "frontier"), {"FedDRO", "GCIVR", "Unconstrained", "FedAvg", "Reweighing"}),
+    pytest.param("fair-adult", ("curves-published", "curves-fair", "frontier"),
+                 {"FedDRO", "GCIVR", "Unconstrained", "FedAvg", "Reweighing"}, marks=pytest.mark.slow),
     ("feddro-theory", ("laws",), {"FedDRO", "FedAvg, Case I"}),
-    ("localscgdam-theory", ("speedup",), {"LocalSCGDAM"}),
+    pytest.param("localscgdam-theory", ("speedup",), {"LocalSCGDAM"}, marks=pytest.mark.slow),
     pytest.param("auc-images", ("published", "tuned", "ablation", "cats"), {"LocalSCGDAM", "CoDA", "FeDXL1"}, marks=pytest.mark.slow),
     pytest.param("auprc", ("published", "tuned", "inner", "steps", "natural", "longer"), {"FedAvg, stratified", "CODA+", "SOAP"},
                  marks=pytest.mark.slow),
@@ -53,7 +54,8 @@ def quick(experiment: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> list[d
                  marks=pytest.mark.slow),
     pytest.param("heart-flamby", (), {"Pooled", "FedAvg", "FedProx", "SCAFFOLD", "FedAdam"}, marks=pytest.mark.slow),
     pytest.param("calibration", (), {"FedAvg", "FedAvg, class-weighted", "FedDRO, group DRO"}, marks=pytest.mark.slow),
-    ("dro-imbalanced", ("published", "fair", "local-steps", "equal-rounds", "over-local-steps"), {"FedDRO", "FastDRO", "PDSGD", "MBSGD"})])
+    pytest.param("dro-imbalanced", ("published", "fair", "local-steps", "equal-rounds", "over-local-steps"),
+                 {"FedDRO", "FastDRO", "PDSGD", "MBSGD"}, marks=pytest.mark.slow)])
 def test_the_quick_version_runs_and_leaves_a_record(experiment: str, plots: tuple[str, ...], methods: set[str], tmp_path: Path,
                                                     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     rows = quick(experiment, tmp_path, monkeypatch)

@@ -15,8 +15,9 @@ TRIAL = {"data": "digits", "split": "non-iid", "lr": 0.03, "seed": 5}
 
 
 @pytest.mark.parametrize(("task", "method", "of_a_round"), [
-    ("loss-tuning", "FedNest", 12), ("loss-tuning", "FedNest-SGD", 9), ("loss-tuning", "LFedNest", 4), ("loss-tuning", "FedAvg", 1),
-    ("hyper-representation", "FedNest", 10), ("hyper-representation", "FedNest-SGD", 9), ("hyper-representation", "LFedNest", 2)])
+    ("loss-tuning", "FedNest", 12), pytest.param("loss-tuning", "FedNest-SGD", 9, marks=pytest.mark.slow), ("loss-tuning", "LFedNest", 4),
+    ("loss-tuning", "FedAvg", 1), pytest.param("hyper-representation", "FedNest", 10, marks=pytest.mark.slow),
+    ("hyper-representation", "FedNest-SGD", 9), pytest.param("hyper-representation", "LFedNest", 2, marks=pytest.mark.slow)])
 def test_a_trial_exchanges_what_the_axis_says(task: str, method: str, of_a_round: int) -> None:
     """2T + N + 3, T + N + 3 and T + 1, with T = 3 and N = 3, or T = 1 and N = 5."""
     found = module("loss-tuning", "nested").work({"task": task, "method": method, "exchanges": 13, **TRIAL})
@@ -34,6 +35,7 @@ def test_sites_are_heterogeneous_and_mark_a_fifth_of_their_rows_for_validation()
     assert 0.08 < int(held.sizes.sum()) / int(data.sizes.sum() + held.sizes.sum()) < 0.12
 
 
+@pytest.mark.slow
 def test_a_small_study_leaves_two_tables_a_plot_and_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                              capsys: pytest.CaptureFixture[str]) -> None:
     nested = module("loss-tuning", "nested")

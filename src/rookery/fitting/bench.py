@@ -21,7 +21,7 @@ from ..data import Data
 from ..errors import ConfigError
 from ..studies.build import Prepared, prepare
 from ..studies.description import parse
-from ..studies.trials import study
+from ..studies.trials import Workers, study
 from ..training.files import write_whole
 from .goals import GOALS
 from .measures import Measure
@@ -81,10 +81,14 @@ class Memory:
 
 
 class Folder:
-    """Trials in processes; what they came to stands in a file of lines, their models in files beside it."""
+    """Trials in processes; what they came to stands in a file of lines, their models in files beside it.
+
+    jobs: processes at a time (default: one per core), which stay as long as their `workers` do; 1 works in this process
+    """
 
     def __init__(self, folder: Path, measure: Measure, base: Tree, digest: str, jobs: int | None = None) -> None:
         self.folder, self.measure, self.base, self.digest, self.jobs = folder, measure, base, digest, jobs
+        self.workers: Workers | None = None
 
     def rows(self, split: int) -> Prepared:
         return prepared(json.dumps(self.base), split, self.measure.sensitive, self.digest)
@@ -104,7 +108,7 @@ class Folder:
 
         began = time.perf_counter()
         with one_thread():
-            done = study(_work, todo, self.folder / "trials.jsonl", self.jobs, tell, _is_there)
+            done = study(_work, todo, self.folder / "trials.jsonl", self.jobs, tell, _is_there, self.workers)
         return [Outcome(vector=_model(Path(trial["folder"]), trial["key"]), **{**result, "margins": tuple(result["margins"])})
                 for trial, result in done]
 

@@ -11,6 +11,7 @@ from ..errors import ConfigError
 from ..studies.build import Prepared
 from ..studies.compare import own_digest
 from ..studies.description import Description, describe, parse
+from ..studies.trials import Workers
 from ..training.files import LOCK, held, write_whole
 from .bench import CELLS, Folder, least_rows, one_thread, prepared
 from .finishing import finish
@@ -114,7 +115,9 @@ def fit(base: Tree, goal: str, folder: Path | str, options: Options | None = Non
                 tell(what, done, max(pilot.seconds, done))
 
         search = Search(start.bench, start.base, start.methods, start.setting, start.seed, clock=clock, tell=made)
-        return finish(start, search.run(), folder, clock, made)
+        with Workers(pilot.jobs) as start.bench.workers:
+            chosen = search.run()
+        return finish(start, chosen, folder, clock, made)
 
 
 def _plan(start: Ready, folder: Path) -> Pilot:

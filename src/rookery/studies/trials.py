@@ -17,9 +17,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import nullcontext
 from datetime import date
 from itertools import product
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -51,12 +53,45 @@ def trials(**choices: Iterable[Any]) -> list[Trial]:
     return [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
 
 
+class Workers:
+    """Processes with one thread each, that are started when there is work for them and stay until the end of a `with`."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+        self.pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.pool is not None:
+            self.pool.shutdown(wait=error is None, cancel_futures=error is not None)
+            self.pool = None
+
+    def results(self, work: Callable[[Trial], Result], left: list[Trial]) -> Iterator[tuple[Trial, Result]]:
+        """Trials with their results, as they come."""
+        if self.pool is None:  # a fork would inherit torch's threads in an unknown state
+            self.pool = ProcessPoolExecutor(self.jobs, multiprocessing.get_context("spawn"), _alone)
+        running = {self.pool.submit(work, trial): trial for trial in left}
+        try:
+            for future in as_completed(running):
+                yield running[future], future.result()
+        except BaseException:
+            self.pool.shutdown(wait=False, cancel_futures=True)
+            for worker in multiprocessing.active_children():  # what they are at is done again next time
+                worker.terminate()
+            self.pool = None
+            raise
+
+
 def study(work: Callable[[Trial], Result], todo: Sequence[Trial], store: Path | str, jobs: int | None = None,
-          on_progress: OnProgress | None = None, is_current: Callable[[Trial], bool] | None = None) -> Results:
+          on_progress: OnProgress | None = None, is_current: Callable[[Trial], bool] | None = None,
+          workers: Workers | None = None) -> Results:
     """The trials with their results, in order; those that the store holds already, and for which `is_current` holds, are not done again.
 
     jobs: processes at a time (default: one per core), each with one thread; 1 works in this process.
     on_progress: called with the number of trials done and the number of all, as results come.
+    workers: processes that several studies share, where there are to be more than one
     """
     store = Path(store)
     store.parent.mkdir(parents=True, exist_ok=True)
@@ -65,30 +100,18 @@ def study(work: Callable[[Trial], Result], todo: Sequence[Trial], store: Path | 
     number = len(left)
     if on_progress is not None:
         on_progress(len(wanted) - number, len(wanted))
-    jobs = max(1, min(jobs or os.cpu_count() or 1, number))
-    for trial, result in ((t, work(t)) for t in left) if jobs == 1 else _together(work, left, jobs):
-        known[_key(trial)] = result
-        append(store, json.dumps({"trial": trial, "result": result}))
-        number -= 1
-        LOG.info("trial %d of %d is done: %s", len(wanted) - number, len(wanted),
-                 _key({name: value for name, value in trial.items() if not isinstance(value, dict)}))
-        if on_progress is not None:
-            on_progress(len(wanted) - number, len(wanted))
+    jobs = jobs or os.cpu_count() or 1
+    alone = jobs == 1 or (workers is None and number < 2)
+    with nullcontext(workers) if workers is not None else Workers(max(1, min(jobs, number))) as several:
+        for trial, result in ((t, work(t)) for t in left) if alone else several.results(work, left):
+            known[_key(trial)] = result
+            append(store, json.dumps({"trial": trial, "result": result}))
+            number -= 1
+            LOG.info("trial %d of %d is done: %s", len(wanted) - number, len(wanted),
+                     _key({name: value for name, value in trial.items() if not isinstance(value, dict)}))
+            if on_progress is not None:
+                on_progress(len(wanted) - number, len(wanted))
     return [(trial, known[_key(trial)]) for trial in todo]
-
-
-def _together(work: Callable[[Trial], Result], left: list[Trial], jobs: int) -> Iterator[tuple[Trial, Result]]:
-    # a fork would inherit torch's threads in an unknown state
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _alone) as pool:
-        running = {pool.submit(work, trial): trial for trial in left}
-        try:
-            for future in as_completed(running):
-                yield running[future], future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for worker in multiprocessing.active_children():  # what they are at is done again next time
-                worker.terminate()
-            raise
 
 
 def _alone() -> None:

@@ -102,6 +102,7 @@ def test_fedbioacc() -> None:
             different(states, twin(c=0.1))
 
 
+@pytest.mark.slow
 def test_fedbioacc_finds_the_solution_of_unequal_clients_with_eight_local_steps() -> None:
     """A correction at the averaged previous point would end more than 0.01 away."""
     k = known.bilevel(sizes=(4, 4, 4, 4))

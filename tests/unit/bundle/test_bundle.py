@@ -183,7 +183,8 @@ def test_several_classes_are_calibrated_by_a_temperature(tmp_path: Path) -> None
 
 @pytest.mark.skipif(REAL is None, reason="ROOKERY_TEST_DATA names no folder with the published files")
 @pytest.mark.parametrize(("name", "more"), [
-    ("mammography", {}), pytest.param("adult", {}, marks=pytest.mark.slow), ("sites/stroke", {"sites": {"least": 30}}),
+    ("mammography", {}), pytest.param("adult", {}, marks=pytest.mark.slow),
+    pytest.param("sites/stroke", {"sites": {"least": 30}}, marks=pytest.mark.slow),
     pytest.param("pneumoniamnist", {"model": {"name": "small_cnn"}, "run": {"rounds": 1}}, marks=pytest.mark.slow)])
 def test_on_published_rows_bundle_and_exports_agree_with_the_run(name: str, more: dict[str, Any], tmp_path: Path,
                                                                 monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,6 +145,7 @@ def test_infinite_numbers_and_the_encoder_s_own_texts_are_missing(tmp_path: Path
     np.testing.assert_allclose(run(path, feed)[0], probabilities(net(inputs), NONE), rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_export_says_nothing_and_names_its_inputs(tmp_path: Path) -> None:
     """In a process of its own, as PyTorch chatters once in each."""
     onnx = pytest.importorskip("onnx")

@@ -59,7 +59,7 @@ def at_hand(name: str, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple
 
 
 @published
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "omniglot")) for name in PUBLISHED])
 def test_published_files_have_the_published_shapes_and_counts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = at_hand(name, monkeypatch)
     shape, *counts = PUBLISHED[name]
@@ -99,6 +99,7 @@ def test_tables_of_many_sites_keep_every_row_at_its_site(name: str) -> None:
 
 
 @published
+@pytest.mark.slow
 def test_cifar10_has_the_published_moments_and_first_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     train, test = at_hand("cifar10", monkeypatch)
     assert train.fields["labels"][:10].tolist() == [6, 9, 9, 4, 1, 1, 2, 7, 8, 3]

@@ -53,7 +53,7 @@ def test_a_fit_leaves_a_bundle_its_figures_and_the_runs_of_a_report(brief: None,
     assert {what for what, _, _ in told} == {"step sizes", "further splits", "what it is worth"}
 
 
-@pytest.mark.parametrize(("goal", "sites"), [("fair", 1), ("personal", 2)])
+@pytest.mark.parametrize(("goal", "sites"), [("fair", 1), pytest.param("personal", 2, marks=pytest.mark.slow)])
 def test_test_rows_choose_nothing(goal: str, sites: int, brief: None, tmp_path: Path) -> None:
     """With the labels of the test rows mixed up, the same method is kept at the same step size with the same numbers."""
     train, test, found = csv(tmp_path / "train.csv", 300, sites=sites), csv(tmp_path / "test.csv", 120, 5, sites=sites), []

@@ -137,12 +137,12 @@ def descended(gradient: Any, lr: float, steps: int) -> Tensor:
 
 
 def test_trained_duals_satisfy_their_own_optimality() -> None:
-    x = descended(chi2_dro(squares, 2.0, form="dual").gradient, 0.02, 1500)
+    x = descended(chi2_dro(squares, 2.0, form="dual").gradient, 0.08, 500)
     assert np.maximum(pooled(sites(), x[:-1]) - float(x[-1]), 0).mean() == pytest.approx(2.0, abs=1e-6)
-    x = descended(cvar(squares, 0.4, 0.3).gradient, 0.02, 1500)
+    x = descended(cvar(squares, 0.4, 0.3).gradient, 0.08, 500)
     assert (1 / (1 + np.exp(-(pooled(sites(), x[:-1]) - float(x[-1])) / 0.3))).mean() == pytest.approx(0.4, abs=1e-6)
     # at the best λ the weights exp(ℓ/λ) lie on the ball's border
-    x = descended(constrained_dro(squares, 0.2, 0.05, 1.0).plug_in_gradient, 0.05, 3000)
+    x = descended(constrained_dro(squares, 0.2, 0.05, 1.0).plug_in_gradient, 0.2, 750)
     lam = 0.05 + np.log1p(np.exp(float(x[-1])))
     p = np.exp(pooled(sites(), x[:-1]) / lam)
     p /= p.sum()

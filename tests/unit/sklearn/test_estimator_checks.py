@@ -16,7 +16,7 @@ DECIDES = {"check_classifiers_train": "decisions go by a threshold that is chose
 
 @pytest.mark.parametrize("goal", [pytest.param(goal, marks=[] if goal in QUICK else pytest.mark.slow) for goal in GOALS])
 def test_the_conventions_hold(goal: str) -> None:
-    model = FederatedClassifier(goal, rounds=12, step_sizes=(0.3,), opponents=False, splits=1, random_state=0)
+    model = FederatedClassifier(goal, rounds=6, step_sizes=(0.5,), opponents=False, splits=1, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = check_estimator(model, on_skip=None, on_fail=None,
