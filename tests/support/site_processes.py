@@ -37,7 +37,7 @@ class Processes:
             if name in self.ports:
                 file = self.folder / f"{name}.toml"
                 file.write_text(re.sub(r"127\.0\.0\.1:\d+", f"127.0.0.1:{self.ports[name]}", file.read_text()))
-            environment = {**os.environ, "OMP_NUM_THREADS": "1", "SITE": name}
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "SITE": name, "HOSPITAL": name}
             with (self.folder / f"{name}.out").open("wb") as out:
                 self.running[name] = subprocess.Popen([sys.executable, "-m", "rookery.cli", "site", f"{name}.toml"], cwd=self.folder,
                                                       env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)

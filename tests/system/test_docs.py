@@ -53,17 +53,18 @@ def files(page: Path) -> dict[str, str]:
     return found
 
 
+PROCESSES = {"real-sites"}  # run with processes of their own, by test_grpc.py
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if "```python" in page.read_text(encoding="utf-8")]
 MIXED = {  # pages whose Python needs what their commands have left, and some of what they leave themselves
     "fit": {"predictions.csv", "runs/fit-visits-ap/report.html"}, "tables": {"predictions.csv", "visits-torch", "visits.schema.toml"}}
 FOLDERS = [f"rookery.{name}" for name in (
     "algorithms", "bundle", "data", "data.tables", "engines", "errors", "federation", "fitting", "metrics", "models", "objectives",
-    "problems", "report", "sklearn", "studies", "testing", "training")]
+    "problems", "report", "sites", "sklearn", "studies", "testing", "training")]
 DOCUMENTS = [path for pattern in ("*.md", "docs/*.md", "docs/decisions/*.md") for path in sorted(ROOT.glob(pattern))
              if path.name != "CHANGELOG.md"]  # which names what was
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.stem not in MIXED], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem not in {*MIXED, *PROCESSES}], ids=lambda page: page.stem)
 def test_the_blocks_of_a_page_run_from_top_to_bottom(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = program(page)
     module = ModuleType(f"page_{page.stem.replace('-', '_')}")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from site_processes import Processes, processes
+from sklearn.datasets import load_breast_cancer
 
 pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
@@ -19,6 +24,7 @@ from rookery.errors import Away, Refused  # noqa: E402
 from rookery.problems import testproblems as known  # noqa: E402
 from rookery.training import run  # noqa: E402
 
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("site-0", "site-1", "site-2")
 OWN = """
 import os
@@ -102,3 +108,33 @@ def test_a_foreign_certificate_is_refused(sites: Processes, tmp_path: Path) -> N
     swapped = {"site-0": addresses["site-1"]}
     with Grpc(swapped, sites.folder / "certificates") as wrong, pytest.raises(Away, match="site-0"):
         Remote(wrong, seconds=5).greet(["site-0"], {})
+
+
+def test_the_page_about_real_sites_runs(tmp_path: Path) -> None:
+    """Its files and commands, with ports that are free here."""
+    page = (ROOT / "docs" / "real-sites.md").read_text()
+    for block in re.finditer(r"^```(?:python|toml)\n# (\S+)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE):
+        (tmp_path / block[1]).write_text(block[2])
+    table = load_breast_cancer()
+    inputs = ((table.data - table.data.mean(0)) / table.data.std(0)).astype(np.float32)
+    names, sites = ["north", "south", "west"], Processes(tmp_path, [], "")
+    for k, name in enumerate(names):
+        np.savez(tmp_path / f"{name}.npz", inputs=inputs[k::3], labels=table.target[k::3])
+        assert f"rookery site invite {name}\n" in page
+        rookery(tmp_path, "site", "invite", name)
+        own = (tmp_path / "north.toml").read_text().replace("north", name).replace("6e6f727468", name.encode().hex())
+        (tmp_path / f"{name}.toml").write_text(re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:0", own))
+    try:
+        sites.start(*names)
+        addresses = [f"{name}=127.0.0.1:{sites.ports[name]}" for name in names]
+        said = subprocess.run([sys.executable, "server.py", *addresses], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        assert said == "{'north': 190, 'south': 190, 'west': 189}\n20 rounds: rounds\n"
+        log = rookery(tmp_path, "site", "log", "north.toml")
+        assert "run heart-2026" in log
+        assert re.search(r"frame 3: .*SCAFFOLD\.step 5 times; 124 numbers left", log)
+    finally:
+        sites.stop()
+
+
+def rookery(folder: Path, *words: str) -> str:
+    return subprocess.run([sys.executable, "-m", "rookery.cli", *words], cwd=folder, capture_output=True, text=True, check=True).stdout

@@ -1,8 +1,21 @@
 """Where client functions run."""
 
+from typing import Any
+
 from .auto import Auto
 from .loop import Loop
+from .remote import Remote
+from .transport import InProcess, Transport
 from .vectorised import Vectorised
 from .wire import Wire
 
-__all__ = ["Auto", "Loop", "Vectorised", "Wire"]
+__all__ = ["Auto", "Grpc", "InProcess", "Loop", "Remote", "Transport", "Vectorised", "Wire"]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs an extra is imported when it is asked for."""
+    if name == "Grpc":
+        from .grpc import Grpc
+
+        return Grpc
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
