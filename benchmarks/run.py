@@ -9,6 +9,7 @@ import loss_tuning
 import maml
 import nets
 import population
+import remote
 import scoring
 import tables
 from harness import load
@@ -24,4 +25,5 @@ if __name__ == "__main__":
     population.main()
     scoring.main()
     tables.main()
+    remote.main()
     print(load())

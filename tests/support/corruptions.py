@@ -31,8 +31,7 @@ NOT = {  # for each kind of entry, values of other types
     "arguments": [None, True, 3, "x", {}, [None], [3], [[]], [{}], [{"ref": "x"}], [{"ref": None}], [{"ref": 1.5}], [{"other": 3}]],
 }
 TYPES = {"run": str, "k": int, "ops": "ops", "want": "ids", "free": "ids", "base": int, "programs": "programs", "clients": "ids",
-         "forget": list, "holders": "ids",
-         "op": str, "fn": "fn", "arguments": "arguments",
+         "forget": list, "holders": "ids", "op": str, "fn": "fn", "arguments": "arguments",
          "times": "times", "phase": str, "call": int, "known": int, "source": int, "default": int, "pool": int, "total": int,
          "tag": str, "ids": list}
 

@@ -31,19 +31,24 @@ DTYPES = {str(t).removeprefix("torch."): t for t in
 
 def pack(header: dict[str, Any], tensors: dict[int, Tensor]) -> bytes:
     """A frame of this header and these tensors, by number."""
-    parts, listed = [], []
+    parts: list[Any] = []
+    listed = []
     for id, tensor in tensors.items():
         flat = tensor.detach().cpu().contiguous()
         name = str(flat.dtype).removeprefix("torch.")
         if name not in DTYPES:
             raise FrameError(f"tensors cross the network as {', '.join(DTYPES)}; this one is {name}: convert it in the client function")
         listed.append([id, name, list(flat.shape)])
-        raw = flat.reshape(-1).view(torch.uint8).numpy().tobytes() if flat.numel() else b""
-        parts.append(raw + b"\0" * (-len(raw) % 8))
+        if flat.numel():
+            raw = memoryview(flat.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+            parts += [raw, b"\0" * (-len(raw) % 8)]
     head = json.dumps({**header, "v": VERSION, "tensors": listed}, allow_nan=False, separators=(",", ":")).encode()
     head += b" " * (-(len(head) + 8) % 8)
-    body = b"".join([MAGIC, len(head).to_bytes(4, "little"), head, *parts])
-    return body + hashlib.blake2b(body, digest_size=_DIGEST).digest()
+    parts = [MAGIC, len(head).to_bytes(4, "little"), head, *parts]
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return b"".join([*parts, digest.digest()[:_DIGEST]])  # the one copy
 
 
 def unpack(frame: bytes, finite: bool = True) -> tuple[dict[str, Any], dict[int, Tensor]]:
@@ -52,22 +57,22 @@ def unpack(frame: bytes, finite: bool = True) -> tuple[dict[str, Any], dict[int,
         raise FrameError(f"a frame may have {LARGEST} bytes; this one has {len(frame)}")
     if len(frame) < 8 + _DIGEST:
         raise FrameError(f"truncated: {len(frame)} bytes are fewer than a frame's fixed parts")
-    body, digest = frame[:-_DIGEST], frame[-_DIGEST:]
+    body, digest = memoryview(frame)[:-_DIGEST], frame[-_DIGEST:]
     if body[:4] != MAGIC:
         raise FrameError(f"a frame begins with {MAGIC!r}; this one with {bytes(body[:4])!r}")
-    if hashlib.blake2b(body, digest_size=_DIGEST).digest() != digest:
+    if hashlib.sha256(body).digest()[:_DIGEST] != digest:
         raise FrameError("altered or truncated on the way: the digest does not match")
     length = int.from_bytes(body[4:8], "little")
     if 8 + length > len(body):
         raise FrameError(f"the header should have {length} bytes, the frame has {len(body) - 8}")
     try:
-        header = json.loads(body[8 : 8 + length], parse_constant=_number, parse_float=_number)
+        header = json.loads(bytes(body[8 : 8 + length]), parse_constant=_number, parse_float=_number)
     except (ValueError, RecursionError) as error:
         raise FrameError(f"the header is not JSON: {error}") from None
     if not isinstance(header, dict) or type(header.get("v")) is not int or header["v"] != VERSION:
         raise FrameError(f"protocol version {VERSION} is spoken here; "
                          f"the frame has {header.get('v') if isinstance(header, dict) else header!r}")
-    return header, _tensors(header, memoryview(body)[8 + length :], finite)
+    return header, _tensors(header, body[8 + length :], finite)
 
 
 def _number(text: str) -> float:

@@ -60,10 +60,10 @@ class Site:
         return self._reply({"error": [type(error).__name__, str(error).removeprefix(f"client {named!r}: ")], "client": named}, {})
 
     def _answer(self, frame: bytes) -> bytes:
-        digest = hashlib.sha256(frame).digest()
+        header, tensors = unpack(frame)
+        digest = frame[-16:]  # which was found to be right
         if digest == self.last[0]:
             return self.last[1]
-        header, tensors = unpack(frame)
         if expect(header, "run", str) != self.run:
             raise StateLost(f"this site takes part in run {self.run!r}; the frame is of run {header['run']!r}")
         if header.get("roll") is True:
