@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from ..data.store import Data
 from ..errors import ConfigError
 from ..problems.base import Problem
-from ..studies.modules import call, find
+from ..studies.modules import find
 from ..studies.values import build_section, nearest
 from .host import Host, Own, Owner
 from .rules import Rules
@@ -38,7 +39,8 @@ class SiteSection:
 class RowsSection:
     """[rows] where the rows are.
 
-    own: a function module:name of one's own, which returns a problem and its clients' rows, as a `Problem` and `Data`
+    own: a function module:name of one's own, which returns a problem and its clients' rows, as a `Problem` and `Data`; one that takes an
+         argument is given the words in which the server describes the problem, a dict
     """
 
     own: str
@@ -67,9 +69,12 @@ class SiteFile:
     def owner(self) -> Owner:
         """Who says what a run is about here."""
         make = find(self.rows.own, "rows.own", self.beside)
+        if not callable(make):
+            raise ConfigError(f"rows.own is a function that returns a problem and data; {self.rows.own} is {type(make).__name__}")
+        listens = bool(inspect.signature(make).parameters)
 
-        def made() -> tuple[Problem, Data]:
-            found = call(make, "rows.own")
+        def made(asked: dict[str, Any]) -> tuple[Problem, Data]:
+            found = make(asked) if listens else make()  # the words of its errors stay here
             if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Problem) and isinstance(found[1], Data)):
                 raise ConfigError(f"rows.own returns a problem and data; {self.rows.own} returned {type(found).__name__}")
             return found[0], found[1]
@@ -79,6 +84,7 @@ class SiteFile:
     def host(self) -> Host:
         for module in self.site.modules:
             find(f"{module}:__name__", "site.modules", self.beside)
+        self.may.check()
         return Host(self.site.name, self.owner(), self.may, self.folder)
 
 
