@@ -47,6 +47,7 @@ class RowsSection:
 
 
 SECTIONS: dict[str, type[Any]] = {"site": SiteSection, "rows": RowsSection, "may": Rules}
+EXAMPLES = {"site": 'name = "north"', "rows": 'own = "mymodule:rows"', "may": 'algorithms = ["FedAvg"]'}
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,9 @@ class SiteFile:
         make = find(self.rows.own, "rows.own", self.beside)
         if not callable(make):
             raise ConfigError(f"rows.own is a function that returns a problem and data; {self.rows.own} is {type(make).__name__}")
-        listens = bool(inspect.signature(make).parameters)
+        listens = bool(taken := inspect.signature(make).parameters)
+        if len([each for each in taken.values() if each.default is each.empty]) > 1:
+            raise ConfigError(f"rows.own takes nothing, or the server's words; {self.rows.own} takes {', '.join(taken)}")
 
         def made(asked: dict[str, Any]) -> tuple[Problem, Data]:
             found = make(asked) if listens else make()  # the words of its errors stay here
@@ -97,10 +100,12 @@ def read_site(file: Path) -> SiteFile:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
     for name, table in tree.items():
-        if name not in SECTIONS or not isinstance(table, dict):
+        if name in SECTIONS and not isinstance(table, dict):
+            raise ConfigError(f"{file} has {name} = {table!r}, and [{name}] is a section: write [{name}], and {EXAMPLES[name]} below it")
+        if name not in SECTIONS:
             raise ConfigError(f"{file} has no section [{name}]; {nearest(name, list(SECTIONS))}It has {', '.join(SECTIONS)}")
     missing = [name for name in SECTIONS if name not in tree]
     if missing:
-        raise ConfigError(f"{file} needs the section [{missing[0]}]: what may run is said there too, and nothing else does")
+        raise ConfigError(f"{file} needs the section [{missing[0]}]: write [{missing[0]}], and {EXAMPLES[missing[0]]} below it")
     found = {name: build_section(cls, tree[name], name) for name, cls in SECTIONS.items()}
     return SiteFile(found["site"], found["rows"], found["may"], file.resolve().parent)
