@@ -168,13 +168,16 @@ def named(note: Any) -> set[str]:
 
 @lru_cache
 def digest_of(name: str) -> str:
-    """What tells a program from another of the same name: a digest of its source, or of its code where there is none."""
-    cls = PROGRAMS[name]
+    """What tells a program from another of the same name: a digest of its source and its bases', or of their code where there is none."""
+    texts = [_text(cls) for cls in PROGRAMS[name].__mro__ if issubclass(cls, Program)]
+    return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]
+
+
+def _text(cls: type) -> str:
     try:
-        text = inspect.getsource(cls)
+        return inspect.getsource(cls)
     except (OSError, TypeError):  # it was made in a session
-        text = "".join(f"{key}{fn.__code__.co_code.hex()}" for key, fn in sorted(vars(cls).items()) if isinstance(fn, FunctionType))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return "".join(f"{key}{fn.__code__.co_code.hex()}" for key, fn in sorted(vars(cls).items()) if isinstance(fn, FunctionType))
 
 
 def build(note: Any, depth: int = 0) -> Any:

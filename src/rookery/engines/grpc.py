@@ -53,6 +53,8 @@ class Grpc:
         self.calls = {name: channel.unary_unary(METHOD) for name, channel in self.channels.items()}
 
     def exchange(self, frames: Mapping[str, bytes], seconds: float) -> Mapping[str, bytes | Exception]:
+        if unknown := sorted(frames.keys() - self.calls.keys()):
+            raise EngineError(f"nobody has said where site {unknown[0]!r} listens; those known are {', '.join(sorted(self.calls))}")
         waiting = {name: self.calls[name].future(frame, timeout=seconds, wait_for_ready=False) for name, frame in frames.items()}
         return {name: _result(call, seconds) for name, call in waiting.items()}
 

@@ -70,10 +70,12 @@ class Remote:
         """
         assert self.transport is not None
         self.said = hello(problem, seed, precision, min_batch)
-        frame = pack({"run": self.run, "hello": self.said}, {})
-        replies = self.transport.exchange(dict.fromkeys(sites, frame), self.seconds)
+        frame, replies = pack({"run": self.run, "hello": self.said}, {}), dict[str, bytes | Exception]()
+        for _ in range(self.tries):
+            if missing := [site for site in sites if isinstance(replies.get(site, TimeoutError()), Exception)]:
+                replies |= self.transport.exchange(dict.fromkeys(missing, frame), self.seconds)
         welcomes = [_welcome(site, replies[site]) for site in sites]
-        found, first = roster(welcomes), 0
+        found, first, self.greeted = roster(welcomes), 0, []
         for welcome in welcomes:
             clients = list(range(first, first + len(welcome.clients)))
             self.greeted.append(Place(welcome.site, clients, sent=welcome.counter))
@@ -230,6 +232,8 @@ class Remote:
                 continue
             try:
                 header, _ = unpack(reply)
+                if "error" in header:
+                    raise FrameError(str(error_of(header["error"], place.name, place.name)))
                 counter, holds = natural(header, "counter"), numbers(header, "holds")
             except FrameError as error:
                 LOG.warning("site %s: %s", place.name, error)
@@ -264,7 +268,7 @@ def _welcome(site: str, reply: bytes | Exception) -> Welcome:
         raise error_of(header["error"], site, site)
     match header.get("welcome"):
         case {"clients": list(clients), "counter": int(counter), "digest": str(digest), "salt": str(salt), "min_batch": int(least),
-              "splits": list(splits)} if header.get("site") == site and all(
+              "splits": list(splits)} if header.get("site") == site and counter >= 0 and all(
                   isinstance(client, list) and [type(entry) for entry in client] == [str, int] for client in clients):
             return Welcome(site, [(name, size) for name, size in clients], counter, digest, salt, least, splits)
     raise UploadError(site, f"its welcome has no known form; it says that it is {header.get('site')!r}")

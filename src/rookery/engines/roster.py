@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,7 @@ def roster(welcomes: Sequence[Welcome]) -> Roster:
     """All clients, site after site."""
     clients = [client for welcome in welcomes for client in welcome.clients]
     names = [name for name, _ in clients]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = next((name for name, number in Counter(names).items() if number > 1), None)
     if twice is not None:
         where = [welcome.site for welcome in welcomes if twice in dict(welcome.clients)]
         raise EngineError(f"every client has a name of its own, and {twice!r} is at {' and '.join(map(repr, where))}: rename one of them")

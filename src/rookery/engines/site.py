@@ -69,10 +69,14 @@ class Site:
         if header.get("roll") is True:
             return self._reply({"counter": self.counter, "holds": sorted(self.versions)}, {})
         k, base = natural(header, "k"), natural(header, "base")
+        if k <= self.counter and not self.versions:
+            raise StateLost(f"state lost: frame {k} came to a process that began after frame {self.counter}")
         if k <= self.counter:
             raise FrameError(f"frame {k} came after frame {self.counter}, and it is not the same again")
         if base != 0 and base not in self.versions:
             raise StateLost(f"state lost: frame {k} builds on frame {base}, and this site holds what was after {sorted(self.versions)}")
+        if self.guard is not None:
+            self.guard.begin()
         before = self.versions[base] if base else self.empty
         self.known = self.known | _same_programs(expect(header, "programs", dict))
         clients, unfinished = _clients(header, len(before.own)), self.empty.setting.problem

@@ -41,6 +41,14 @@ class Version:
 class Guard(Protocol):
     """An owner's word on what may run: raises `Refused` for what may not."""
 
+    def begin(self) -> None:
+        """A frame has come that was not executed before."""
+        ...
+
+    def operation(self, kind: str) -> None:
+        """An operation of the site as a whole is to run."""
+        ...
+
     def function(self, fn: MethodType, times: int) -> None:
         """A function that is to run, and how often, over all of a frame's clients."""
         ...
@@ -72,6 +80,8 @@ class Transaction:
             elif isinstance(kind, str) and kind in WHOLE:
                 if chain:
                     raise FrameError(f"{kind!r} comes before the operations at clients")
+                if self.guard is not None:
+                    self.guard.operation(kind)
                 WHOLE[kind](self, op)
             else:
                 raise FrameError(f"unknown operation {kind!r}")

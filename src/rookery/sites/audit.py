@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+
+from ..training.files import append
+
+LONGEST = 2000  # characters of what a server said that are written down
 
 
 @dataclass(frozen=True)
@@ -29,10 +34,16 @@ class Entry:
         """The entry in words."""
         done = ", ".join(self.asked) or "nothing"
         if self.refused:
-            return f"{self.when}  refused: {self.refused} ({done})"
+            return _shown(f"{self.when}  refused: {self.refused} ({done})")
         left = f"{self.numbers} numbers left" if self.numbers else "nothing left"
         told = f", and the names {', '.join(self.names)}" if self.names else ""
-        return f"{self.when}  frame {self.frame}: {done}; {left}{told}"
+        what = f"frame {self.frame}" if self.frame else "greeting"
+        return _shown(f"{self.when}  {what}: {done}; {left}{told}")
+
+
+def _shown(text: str) -> str:
+    """A line for a terminal, which what came over the network can neither break nor colour."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
 
 class Audit:
@@ -42,15 +53,24 @@ class Audit:
         self.file = file
 
     def write(self, entry: Entry) -> None:
-        entry = Entry(**{**asdict(entry), "when": time.strftime("%Y-%m-%d %H:%M:%S")})
-        with self.file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(entry), ensure_ascii=False) + "\n")
+        """Add an entry as a line of its own, or raise `WriteError` and leave the file as it was."""
+        entry = replace(entry, refused=entry.refused[:LONGEST], when=time.strftime("%Y-%m-%d %H:%M:%S"))
+        line = json.dumps(asdict(entry), ensure_ascii=False).encode(errors="replace").decode()
+        append(self.file, line if self._ended() else f"\n{line}")
+
+    def _ended(self) -> bool:
+        """Whether the last line is whole; one that is not would take the next one with it."""
+        if not self.file.exists() or not self.file.stat().st_size:
+            return True
+        with self.file.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read() == b"\n"
 
     def entries(self) -> Iterator[Entry]:
         """What was written down; a last line that is not whole was being written when the process ended."""
         if not self.file.exists():
             return
-        with self.file.open(encoding="utf-8") as file:
+        with self.file.open(encoding="utf-8", errors="replace") as file:
             for line in file:
                 try:
                     yield Entry(**json.loads(line))

@@ -45,6 +45,20 @@ def invite(folder: Path, site: str) -> Path:
     return own
 
 
+def check(site: str, folder: Path, key: bytes, certificate: bytes, authority: bytes) -> None:
+    """Refuse files that are no certificates, or are those of another site."""
+    try:
+        serialization.load_pem_private_key(key, None)
+        found = x509.load_pem_x509_certificate(certificate)
+        x509.load_pem_x509_certificate(authority)
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.DNSName)
+    except (ValueError, TypeError, x509.ExtensionNotFound):
+        raise ConfigError(f"{folder} has no certificates of a site: copy the folder that `rookery site invite` made") from None
+    if names != [host_of(site)]:
+        whose = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
+        raise ConfigError(f"{folder} has the certificates of {whose!r}, and this site is {site!r}: write its name, or have it invited")
+
+
 def _certificate(name: str, host: str | None, issuer: x509.Certificate | None,
                  signer: ec.EllipticCurvePrivateKey | None) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     key = ec.generate_private_key(ec.SECP256R1())

@@ -7,7 +7,7 @@ import json
 import secrets
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,11 +18,11 @@ from .. import __version__
 from ..data.store import Data
 from ..engines.frames import VERSION, expect, natural, pack, unpack
 from ..engines.site import Site
-from ..errors import FrameError, Refused, RookeryError, StateLost
+from ..errors import EngineError, FrameError, Refused, RookeryError, StateLost, WriteError
 from ..federation.client import Setting
 from ..problems.base import Problem
 from ..training.files import write_whole
-from .audit import Audit, Entry
+from .audit import LONGEST, Audit, Entry
 from .rules import Account, Rules
 
 PRECISIONS = {"None": None, "torch.bfloat16": torch.bfloat16, "torch.float16": torch.float16, "torch.float32": torch.float32}
@@ -39,12 +39,12 @@ class Owner(Protocol):
 
 @dataclass(frozen=True)
 class Own:
-    """An owner with a problem and rows of their own, whatever a server says of it."""
+    """An owner with a problem and rows of their own, by a function that is given the server's words."""
 
-    make: Callable[[], tuple[Problem, Data]]
+    make: Callable[[dict[str, Any]], tuple[Problem, Data]]
 
     def prepare(self, asked: dict[str, Any], rules: Rules) -> tuple[Problem, Data]:
-        return self.make()
+        return self.make(asked)
 
 
 class _Run:
@@ -52,39 +52,44 @@ class _Run:
 
     def __init__(self, site: Site, account: Account, audit: Audit) -> None:
         self.site, self.account, self.audit = site, account, audit
+        self.lock = threading.Lock()  # a frame's account is its own, whatever comes beside it
         site.guard, site.on_reply = account, self.note
         for entry in audit.entries():  # of a process before this one
             account.frames += entry.frame > 0
             account.steps, account.bytes = account.steps + entry.steps, account.bytes + entry.bytes
-            site.counter = max(site.counter, entry.frame if not entry.refused else 0)
-        self.steps = account.steps
+            site.counter = max(site.counter, entry.frame)
+        self.written = account.steps, account.bytes
+        self.noted = False
 
     def note(self, frame: int, sent: Mapping[int, Tensor], size: int) -> None:
-        """Written before the reply leaves."""
-        account = self.account
-        account.frames, account.bytes = account.frames + 1, account.bytes + size
+        """Written before the reply leaves; what cannot be written does not leave."""
+        self.account.moved(size)
         texts = [bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for value in sent.values()
                  if value.dtype == torch.uint8 and value.dim() == 2 for row in value]
-        self.audit.write(Entry(self.site.run, frame, account.asked, [list(value.shape) for value in sent.values()],
-                               sum(value.numel() for value in sent.values()), size, account.steps - self.steps,
-                               names=sorted(set(texts) - {""})))
-        self.steps = account.steps
+        self.write(Entry(self.site.run, frame, self.account.asked, [list(value.shape) for value in sent.values()],
+                         sum(value.numel() for value in sent.values()), names=sorted(set(texts) - {""})))
+        self.account.frames += 1
+        self.noted = True
 
     def answer(self, frame: bytes) -> bytes:
-        try:
-            self.account.begin(len(frame))
-        except Refused as error:
-            self.refused(error)
-            return self.site.error(error)
-        reply = self.site.answer(frame)
-        if self.site.failure is not None:
-            self.refused(self.site.failure)
-        return reply
+        with self.lock:
+            self.account.asked, self.noted = [], False
+            self.account.bytes += len(frame)
+            reply = self.site.answer(frame)
+            if self.site.failure is not None:
+                try:
+                    self.write(Entry(self.site.run, 0, self.account.asked, refused=_words(self.site.failure)))
+                except WriteError as error:
+                    reply = self.site.error(error)
+            if not self.noted:
+                self.account.bytes += len(reply)
+            return reply
 
-    def refused(self, error: Exception) -> None:
-        self.audit.write(Entry(self.site.run, 0, self.account.asked, bytes=0, steps=self.account.steps - self.steps,
-                               refused=f"{type(error).__name__}: {error}"))
-        self.steps = self.account.steps
+    def write(self, entry: Entry) -> None:
+        """An entry, with what the run has used up since the last one."""
+        steps, size = self.written
+        self.audit.write(replace(entry, steps=self.account.steps - steps, bytes=self.account.bytes - size))
+        self.written = self.account.steps, self.account.bytes
 
 
 class Host:
@@ -98,7 +103,7 @@ class Host:
     def __init__(self, name: str, owner: Owner, rules: Rules, folder: Path | str) -> None:
         self.name, self.owner, self.rules, self.folder = name, owner, rules, Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.runs: dict[str, _Run] = {}
+        self.runs: dict[str, _Run] = {}  # the one that was asked last at the end
         self.lock = threading.Lock()
 
     def answer(self, frame: bytes) -> bytes:
@@ -108,13 +113,18 @@ class Host:
             if len(frame) > 2**20 * self.rules.frame_megabytes:
                 raise Refused(f"a frame may have {self.rules.frame_megabytes:g} MB here; this one has {len(frame) / 2**20:.1f}")
             header, _ = unpack(frame)
-            run = expect(header, "run", str)
+            run = _name(header)
             if "hello" in header:
                 return self._reply(run, {"welcome": self._welcome(run, expect(header, "hello", dict))})
             return self._found(run).answer(frame)
-        except RookeryError as error:
-            Audit(self.folder / "refused.jsonl").write(Entry(run, 0, [], refused=f"{type(error).__name__}: {error}"))
-            return self._reply(run, {"error": [type(error).__name__, str(error)], "client": self.name})
+        except Exception as error:
+            # words of errors that are not ours may be those of rows
+            told = error if isinstance(error, RookeryError) else EngineError(f"{type(error).__name__}; the site's log has its words")
+            try:
+                Audit(self.folder / "refused.jsonl").write(Entry(run, 0, [], refused=_words(error)))
+            except WriteError as unwritten:
+                told = unwritten
+            return self._reply(run, {"error": [type(told).__name__, str(told)[:LONGEST]], "client": self.name})
 
     def _reply(self, run: str, header: dict[str, Any]) -> bytes:
         return pack({"run": run, "site": self.name, **header}, {})
@@ -130,38 +140,43 @@ class Host:
                 if not file.exists():
                     raise StateLost(f"this site takes part in no run {run!r}")
                 told = json.loads(file.read_text(encoding="utf-8"))
-                self._open(run, told["hello"], told["salt"])
+                self._keep(run, self._open(run, told["hello"], told["salt"]))
+            self.runs[run] = self.runs.pop(run)
             return self.runs[run]
 
     def _welcome(self, run: str, hello: dict[str, Any]) -> dict[str, Any]:
         """Greet a run, or one that was greeted before and must then say the same again."""
-        if not 1 <= len(run) <= 100:
-            raise FrameError(f"the name of a run has 1 to 100 characters; this one has {len(run)}")
         _same_version(hello)
-        folder = self.place(run)
         with self.lock:
-            file, fresh = folder / "run.json", run not in self.runs
-            if file.exists():
+            file, fresh = self.place(run) / "run.json", run not in self.runs
+            begun = file.exists()
+            if begun:
                 told = json.loads(file.read_text(encoding="utf-8"))
                 if told["hello"] != hello:
                     raise Refused(f"run {run!r} was begun here with other words; begin another run")
                 salt = told["salt"]
+            elif len(list(self.folder.glob("*/run.json"))) >= self.rules.runs:
+                raise Refused(f"{self.rules.runs} runs may be begun here, and they have been")
             else:
                 salt = 0 if self.rules.salt == "none" else 1 + secrets.randbits(62)
-            if fresh:
-                self._open(run, hello, salt)
-            if not file.exists():
-                folder.mkdir(parents=True, exist_ok=True)
+            found = self._open(run, hello, salt) if fresh else self.runs[run]
+            if not begun:
                 write_whole(file, json.dumps({"run": run, "hello": hello, "salt": salt}))
                 file.chmod(0o600)
-            site = self.runs[run].site
-            self.runs[run].audit.write(Entry(run, 0, [f"hello: {json.dumps(hello.get('problem'), ensure_ascii=False)[:2000]}"]))
-        data = site.empty.setting.data
-        return {"clients": [[name, int(size)] for name, size in zip(data.names, data.sizes, strict=True)], "counter": site.counter,
-                "fresh": fresh, "digest": hashlib.sha256("\0".join(data.fingerprint()).encode()).hexdigest(), "salt": self.rules.salt,
-                "min_batch": site.empty.setting.min_batch, "splits": sorted(data.splits)}
+            if fresh:
+                self._keep(run, found)
+        data = found.site.empty.setting.data
+        problem = json.dumps(hello.get("problem"), ensure_ascii=False)[:LONGEST]
+        with found.lock:
+            found.write(Entry(run, 0, [f"hello: {problem}"], numbers=len(data.sizes), names=list(data.names)))
+        print_of = [*data.fingerprint(), *([str(salt)] if salt else [])]  # nobody can compare it with that of rows that they guess
+        return {"clients": [[name, int(size)] for name, size in zip(data.names, data.sizes, strict=True)], "counter": found.site.counter,
+                "fresh": fresh, "digest": hashlib.sha256("\0".join(print_of).encode()).hexdigest(), "salt": "secret" if salt else "none",
+                "min_batch": found.site.empty.setting.min_batch, "splits": sorted(data.splits)}
 
-    def _open(self, run: str, hello: dict[str, Any], salt: int) -> None:
+    def _open(self, run: str, hello: dict[str, Any], salt: int) -> _Run:
+        if self.rules.salt == "secret" and not salt:
+            raise Refused(f"run {run!r} was begun here without a salt, and the rules ask for one now; begin another run")
         precision = expect(hello, "precision", str)
         if precision not in PRECISIONS:
             raise FrameError(f"a precision is one of {', '.join(PRECISIONS)}; got {precision!r}")
@@ -169,10 +184,25 @@ class Host:
         least = max(self.rules.min_batch, natural(hello, "min_batch"))
         setting = Setting(problem, data, natural(hello, "seed"), PRECISIONS[precision], min_batch=least, salt=salt)
         folder = self.place(run)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return _Run(Site(setting, run, folder, self.name), Account(self.rules), Audit(folder / "log.jsonl"))
+
+    def _keep(self, run: str, found: _Run) -> None:
         while len(self.runs) >= MOST_RUNS:
             self.runs.pop(next(iter(self.runs)))  # it is opened again when a frame of it comes, and says then what is lost
-        self.runs[run] = _Run(Site(setting, run, folder, self.name), Account(self.rules), Audit(folder / "log.jsonl"))
+        self.runs[run] = found
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _name(header: dict[str, Any]) -> str:
+    """The name of a run, which goes into logs."""
+    run: str = expect(header, "run", str)
+    if not 1 <= len(run) <= 100 or not run.isprintable():
+        raise FrameError(f"the name of a run has 1 to 100 printable characters; this one has {len(run)}")
+    return run
 
 
 def _same_version(hello: dict[str, Any]) -> None:

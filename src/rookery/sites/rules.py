@@ -7,6 +7,7 @@ from types import MethodType
 from typing import Literal
 
 from ..errors import ConfigError, Refused
+from ..federation.program import PROGRAMS
 
 GROUPS = {"evaluation": ("rookery.metrics.", "rookery.studies.evaluation."),
           "set-up": ("rookery.studies.agreement.", "rookery.federation.program.", "rookery.models.norm.", "rookery.studies.job.")}
@@ -17,12 +18,13 @@ GROUPS = {"evaluation": ("rookery.metrics.", "rookery.studies.evaluation."),
 class Rules:
     """What may run, and how much of it. Everything else is refused, and the log says so.
 
-    algorithms: those whose functions may run, by their names, as "FedDRO", or some of their functions, as "FedDRO.step"
+    algorithms: those whose functions may run, by their names, as "FedDRO", or some of their functions, as "FedDRO.track"
     others:     groups of functions that are no algorithm's: "evaluation", "set-up"
     objectives: what may be trained, by the names of `rookery list`; of no use where the owner has a problem of their own
     min_batch:  nothing is computed from fewer different rows at once
     salt:       "secret": draws depend on a number that never leaves the site, so that no server can choose or foresee them; "none": they
                 are those of a simulation, for rehearsals and tests
+    runs:       that may be begun here, at most: every one has draws and limits of its own
     frames:     of a run, at most
     steps:      of all functions and clients of a run, at most
     megabytes:  that come and go in a run, at most
@@ -34,6 +36,7 @@ class Rules:
     objectives: tuple[str, ...] = ()
     min_batch: int = 5
     salt: Literal["secret", "none"] = "secret"
+    runs: int = 1000
     frames: int = 100_000
     steps: int = 10_000_000
     megabytes: float = 100_000.0
@@ -55,8 +58,21 @@ class Rules:
         full = f"{program.__module__}.{program.__qualname__}"
         if any(full.startswith(GROUPS[group]) for group in self.others):
             return True
-        names = {str(vars(program).get("title") or program.__name__), program.__name__}
+        names = _names(program)
         return any(entry in names or entry in {f"{name}.{fn.__name__}" for name in names} for entry in self.algorithms)
+
+    def check(self) -> None:
+        """Refuse algorithms that no program here has the name of, once all modules are imported."""
+        known = {name: program for program in PROGRAMS.values() for name in _names(program)}
+        for entry in self.algorithms:
+            name, _, method = entry.rpartition(".")
+            if entry not in known and not (name in known and hasattr(known[name], method)):
+                raise ConfigError(f"may.algorithms has algorithms, as \"FedAvg\", or their functions, as \"FedAvg.step\"; {entry!r} is "
+                                  "neither: correct it, or name its module in site.modules")
+
+
+def _names(program: type) -> set[str]:
+    return {str(vars(program).get("title") or program.__name__), program.__name__}
 
 
 @dataclass
@@ -69,22 +85,29 @@ class Account:
     bytes: int = 0
     asked: list[str] = field(default_factory=list)  # functions of the frame at hand, in words
 
-    def begin(self, frame: int) -> None:
-        """A frame of so many bytes has come."""
-        self.asked = []
-        self.bytes += frame
-        if frame > 2**20 * self.rules.frame_megabytes:
-            raise Refused(f"a frame may have {self.rules.frame_megabytes:g} MB here; this one has {frame / 2**20:.1f}")
+    def begin(self) -> None:
         if self.frames >= self.rules.frames:
             raise Refused(f"a run may have {self.rules.frames} frames here, and this one has had them")
-        if self.bytes > 2**20 * self.rules.megabytes:
-            raise Refused(f"a run may bring and take {self.rules.megabytes:g} MB here, and this one has")
+        self.moved(0)
+
+    def moved(self, size: int) -> None:
+        """So many bytes have come, or are to leave."""
+        if self.bytes + size > 2**20 * self.rules.megabytes:
+            raise Refused(f"a run may bring and take {self.rules.megabytes:g} MB here, and this one has, or would")
+        self.bytes += size
+
+    def operation(self, kind: str) -> None:
+        self.asked.append(kind)
 
     def function(self, fn: MethodType, times: int) -> None:
         name = fn.__qualname__
         if not self.rules.allows(fn):
             self.asked.append(f"{name} (refused)")
             raise Refused(f"{name} is not among what may run here")
+        if getattr(fn.__self__, "least", self.rules.min_batch) < self.rules.min_batch:
+            self.asked.append(f"{name} (refused)")
+            raise Refused(f"{name} with least={fn.__self__.least} tells of fewer than the min_batch={self.rules.min_batch} different rows "  # type: ignore[attr-defined]
+                          "that anything here is computed from")
         if self.steps + times > self.rules.steps:
             self.asked.append(f"{name} {times} times (refused)")
             raise Refused(f"a run may take {self.rules.steps} steps here; this one has taken {self.steps}, and asks for {times} more")

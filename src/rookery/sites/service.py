@@ -10,7 +10,7 @@ import grpc
 
 from ..engines.grpc import OPTIONS, read_pems
 from ..errors import ConfigError
-from .certificates import SERVER
+from .certificates import SERVER, check
 from .host import Host
 
 THREADS = 4  # frames of several runs, and of one run again while the first is executed
@@ -28,13 +28,19 @@ class Service:
             raise ConfigError(f"a site that listens at {address!r} needs certificates, so that nobody else can ask it anything: write "
                               "certificates = \"folder\", or listen at a unix:path")
         handler = grpc.method_handlers_generic_handler("rookery.Site", {"Answer": grpc.unary_unary_rpc_method_handler(self._answer)})
-        self.server: Any = grpc.server(ThreadPoolExecutor(THREADS), handlers=(handler,), options=OPTIONS)
-        if certificates is None:
-            self.port = self.server.add_insecure_port(address)
-        else:
+        # by itself a second process may listen at the same port, and take some of the frames
+        self.server: Any = grpc.server(ThreadPoolExecutor(THREADS), handlers=(handler,), options=[*OPTIONS, ("grpc.so_reuseport", 0)])
+        if certificates is not None:
             key, certificate, authority = read_pems(Path(certificates), "site")
+            check(host.name, Path(certificates), key, certificate, authority)
             trust = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
-            self.port = self.server.add_secure_port(address, trust)
+        try:
+            self.port = self.server.add_insecure_port(address) if certificates is None else self.server.add_secure_port(address, trust)
+        except RuntimeError:
+            self.port = 0
+        if not self.port:
+            raise ConfigError(f"nobody can listen at {address!r} here: another process does, or it is no address of this machine; write "
+                              "listen = \"0.0.0.0:7443\", or another port")
 
     def start(self) -> None:
         self.server.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from ..data.store import Data
 from ..errors import ConfigError
 from ..problems.base import Problem
-from ..studies.modules import call, find
+from ..studies.modules import find
 from ..studies.values import build_section, nearest
 from .host import Host, Own, Owner
 from .rules import Rules
@@ -38,13 +39,15 @@ class SiteSection:
 class RowsSection:
     """[rows] where the rows are.
 
-    own: a function module:name of one's own, which returns a problem and its clients' rows, as a `Problem` and `Data`
+    own: a function module:name of one's own, which returns a problem and its clients' rows, as a `Problem` and `Data`; one that takes an
+         argument is given the words in which the server describes the problem, a dict
     """
 
     own: str
 
 
 SECTIONS: dict[str, type[Any]] = {"site": SiteSection, "rows": RowsSection, "may": Rules}
+EXAMPLES = {"site": 'name = "north"', "rows": 'own = "mymodule:rows"', "may": 'algorithms = ["FedAvg"]'}
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,14 @@ class SiteFile:
     def owner(self) -> Owner:
         """Who says what a run is about here."""
         make = find(self.rows.own, "rows.own", self.beside)
+        if not callable(make):
+            raise ConfigError(f"rows.own is a function that returns a problem and data; {self.rows.own} is {type(make).__name__}")
+        listens = bool(taken := inspect.signature(make).parameters)
+        if len([each for each in taken.values() if each.default is each.empty]) > 1:
+            raise ConfigError(f"rows.own takes nothing, or the server's words; {self.rows.own} takes {', '.join(taken)}")
 
-        def made() -> tuple[Problem, Data]:
-            found = call(make, "rows.own")
+        def made(asked: dict[str, Any]) -> tuple[Problem, Data]:
+            found = make(asked) if listens else make()  # the words of its errors stay here
             if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Problem) and isinstance(found[1], Data)):
                 raise ConfigError(f"rows.own returns a problem and data; {self.rows.own} returned {type(found).__name__}")
             return found[0], found[1]
@@ -79,6 +87,7 @@ class SiteFile:
     def host(self) -> Host:
         for module in self.site.modules:
             find(f"{module}:__name__", "site.modules", self.beside)
+        self.may.check()
         return Host(self.site.name, self.owner(), self.may, self.folder)
 
 
@@ -91,10 +100,12 @@ def read_site(file: Path) -> SiteFile:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
     for name, table in tree.items():
-        if name not in SECTIONS or not isinstance(table, dict):
+        if name in SECTIONS and not isinstance(table, dict):
+            raise ConfigError(f"{file} has {name} = {table!r}, and [{name}] is a section: write [{name}], and {EXAMPLES[name]} below it")
+        if name not in SECTIONS:
             raise ConfigError(f"{file} has no section [{name}]; {nearest(name, list(SECTIONS))}It has {', '.join(SECTIONS)}")
     missing = [name for name in SECTIONS if name not in tree]
     if missing:
-        raise ConfigError(f"{file} needs the section [{missing[0]}]: what may run is said there too, and nothing else does")
+        raise ConfigError(f"{file} needs the section [{missing[0]}]: write [{missing[0]}], and {EXAMPLES[missing[0]]} below it")
     found = {name: build_section(cls, tree[name], name) for name, cls in SECTIONS.items()}
     return SiteFile(found["site"], found["rows"], found["may"], file.resolve().parent)
