@@ -51,7 +51,7 @@ def serve(name: str, folder: str, certificates: str) -> None:
     from rookery.sites.service import Service
 
     torch.set_num_threads(1)
-    owner = Own(lambda: (Minimization(loss), Data.from_parts({name: {"u": torch.zeros(4)}})))
+    owner = Own(lambda words: (Minimization(loss), Data.from_parts({name: {"u": torch.zeros(4)}})))
     service = Service(Host(name, owner, Rules(("Nothing",), min_batch=1), folder), "127.0.0.1:0", certificates)
     echo = grpc.unary_unary_rpc_method_handler(lambda frame, context: frame[:300])
     service.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("rookery.Echo", {"Answer": echo}),))

@@ -266,7 +266,7 @@ def with_references(moment: Moment) -> bool:
 
 
 STRUCTURED = {
-    "wrong k": Corruption(edit(wrong_k)),
+    "wrong k": Corruption(edit(wrong_k), ("FrameError", "StateLost")),
     "wrong base": Corruption(edit(wrong_base), ("StateLost", "FrameError")),
     "wrong clients": Corruption(edit(wrong_clients)),
     "wrong run": Corruption(edit(wrong_run), ("StateLost",)),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rookery import SCAFFOLD, Compositional, Data, FedAvg, FedDRO, Federation, Minimization, Placed, Program
-from rookery.engines import Wire
+from rookery.engines import Wire, frames
 from rookery.engines.frames import MAGIC, unpack
 from rookery.engines.site import Site
 from rookery.federation import Client
@@ -172,8 +172,8 @@ def bits(value: Tensor) -> bytes:
 def seal(head: bytes, buffer: bytes = b"", magic: bytes = MAGIC, length: int | None = None) -> bytes:
     """A frame of these parts with a valid digest."""
     head += b" " * (-(len(head) + 8) % 8)
-    body = magic + (len(head) if length is None else length).to_bytes(4, "little") + head + buffer
-    return body + hashlib.sha256(body).digest()[:16]
+    front = magic + (len(head) if length is None else length).to_bytes(4, "little") + head
+    return front + buffer + frames.sealed(front, hashlib.sha256(buffer).digest())
 
 
 def parts(frame: bytes) -> tuple[dict[str, Any], bytes]:

@@ -29,26 +29,41 @@ DTYPES = {str(t).removeprefix("torch."): t for t in
           (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool)}
 
 
-def pack(header: dict[str, Any], tensors: dict[int, Tensor]) -> bytes:
-    """A frame of this header and these tensors, by number."""
-    parts: list[Any] = []
-    listed = []
-    for id, tensor in tensors.items():
+class Buffer:
+    """Tensors by number as the bytes of a frame; one may be used in the frames of several sites."""
+
+    def __init__(self, tensors: dict[int, Tensor]) -> None:
+        self.parts, self.listed = list[Any](), list[list[Any]]()
+        for id, tensor in tensors.items():
+            self._add(id, tensor)
+        digest = hashlib.sha256()
+        for part in self.parts:
+            digest.update(part)
+        self.digest = digest.digest()
+
+    def _add(self, id: int, tensor: Tensor) -> None:
         flat = tensor.detach().cpu().contiguous()
         name = str(flat.dtype).removeprefix("torch.")
         if name not in DTYPES:
             raise FrameError(f"tensors cross the network as {', '.join(DTYPES)}; this one is {name}: convert it in the client function")
-        listed.append([id, name, list(flat.shape)])
+        self.listed.append([id, name, list(flat.shape)])
         if flat.numel():
             raw = memoryview(flat.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
-            parts += [raw, b"\0" * (-len(raw) % 8)]
-    head = json.dumps({**header, "v": VERSION, "tensors": listed}, allow_nan=False, separators=(",", ":")).encode()
+            self.parts += [raw, b"\0" * (-len(raw) % 8)]
+
+
+def pack(header: dict[str, Any], tensors: dict[int, Tensor] | Buffer) -> bytes:
+    """A frame of this header and these tensors, by number."""
+    buffer = tensors if isinstance(tensors, Buffer) else Buffer(tensors)
+    head = json.dumps({**header, "v": VERSION, "tensors": buffer.listed}, allow_nan=False, separators=(",", ":")).encode()
     head += b" " * (-(len(head) + 8) % 8)
-    parts = [MAGIC, len(head).to_bytes(4, "little"), head, *parts]
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return b"".join([*parts, digest.digest()[:_DIGEST]])  # the one copy
+    front = MAGIC + len(head).to_bytes(4, "little") + head
+    return b"".join([front, *buffer.parts, sealed(front, buffer.digest)])  # the one copy
+
+
+def sealed(front: Any, digest: bytes) -> bytes:
+    """The digest of a frame, from all before its tensors and the digest of these."""
+    return hashlib.sha256(hashlib.sha256(front).digest() + digest).digest()[:_DIGEST]
 
 
 def unpack(frame: bytes, finite: bool = True) -> tuple[dict[str, Any], dict[int, Tensor]]:
@@ -60,11 +75,11 @@ def unpack(frame: bytes, finite: bool = True) -> tuple[dict[str, Any], dict[int,
     body, digest = memoryview(frame)[:-_DIGEST], frame[-_DIGEST:]
     if body[:4] != MAGIC:
         raise FrameError(f"a frame begins with {MAGIC!r}; this one with {bytes(body[:4])!r}")
-    if hashlib.sha256(body).digest()[:_DIGEST] != digest:
-        raise FrameError("altered or truncated on the way: the digest does not match")
     length = int.from_bytes(body[4:8], "little")
     if 8 + length > len(body):
         raise FrameError(f"the header should have {length} bytes, the frame has {len(body) - 8}")
+    if sealed(body[: 8 + length], hashlib.sha256(body[8 + length :]).digest()) != digest:
+        raise FrameError("altered or truncated on the way: the digest does not match")
     try:
         header = json.loads(bytes(body[8 : 8 + length]), parse_constant=_number, parse_float=_number)
     except (ValueError, RecursionError) as error:

@@ -15,7 +15,7 @@ from ..errors import Away, EngineError, FrameError, StateLost, UploadError
 from ..federation.client import Setting
 from ..federation.operations import Flush, Map, Op, Put
 from ..federation.reducer import Reducer, Work
-from .frames import digest_of, expect, named, natural, numbers, pack, unpack
+from .frames import Buffer, digest_of, expect, named, natural, numbers, pack, unpack
 from .places import Asked, Place, described, error_of
 from .roster import Roster, Welcome, hello, roster
 from .transaction import booked
@@ -95,13 +95,15 @@ class Remote:
         pools = {op.pool for op in flush.ops if isinstance(op, Put)}
         made = {id for op in flush.ops for id in op.out} | pools
         asked: list[Asked] = []
+        buffers: dict[tuple[int, ...], Buffer] = {}
         rows: dict[int, tuple[str, int]] = {}  # where a position's uploads are: of which site, as which of its clients
         for place, positions in self._sites(flush):
             clients = [int(flush.cohort[position]) for position in positions]
             values = {id: value for id, value in flush.values.items() if id not in place.shared}
+            buffer = buffers[tuple(values)] = buffers.get(tuple(values)) or Buffer(values)  # most sites are sent the same
             free = (place.late | flush.free) & (place.held | set(values) | made)
             ops = [described(op, positions, [place.own.get(client, set()) for client in clients]) for op in flush.ops]
-            asked.append(Asked(place, self._frame(place, clients, ops, values, wants, free), clients, len(wants), set(values), made, free,
+            asked.append(Asked(place, self._frame(place, clients, ops, buffer, wants, free), clients, len(wants), set(values), made, free,
                                named(ops)))
             rows.update({position: (place.name, row) for row, position in enumerate(positions)})
         replies = self._ask(asked)
@@ -123,7 +125,7 @@ class Remote:
             found.setdefault(self.of[client].name, []).append(position)
         return [(place, found[place.name]) for place in self.places if place.name in found]
 
-    def _frame(self, place: Place, clients: list[int], ops: list[Any], values: dict[int, Tensor], wants: Sequence[int],
+    def _frame(self, place: Place, clients: list[int], ops: list[Any], values: dict[int, Tensor] | Buffer, wants: Sequence[int],
                free: Iterable[int]) -> bytes:
         place.sent += 1
         programs = {name: digest_of(name) for name in sorted(named(ops) - place.programs)}

@@ -42,12 +42,12 @@ class Site:
         """What the site holds after its last frame."""
         return self.versions.get(self.counter, self.empty)
 
-    def answer(self, frame: bytes) -> bytes:
+    def answer(self, frame: bytes, unpacked: tuple[dict[str, Any], dict[int, Tensor]] | None = None) -> bytes:
         """Execute a frame. What is wrong with it comes back as an error by name; nothing has changed then."""
         with self.lock:  # a frame that is sent again while it is executed waits for the first one's reply
             try:
                 self.failure = None
-                return self._answer(frame)
+                return self._answer(frame, *(unpacked or unpack(frame)))
             except Exception as error:  # a fault in a user's loss must reach the server with the site's name
                 self.failure = error
                 return self.error(error)
@@ -59,8 +59,7 @@ class Site:
         named = error.client if isinstance(error, UploadError) else self.name
         return self._reply({"error": [type(error).__name__, str(error).removeprefix(f"client {named!r}: ")], "client": named}, {})
 
-    def _answer(self, frame: bytes) -> bytes:
-        header, tensors = unpack(frame)
+    def _answer(self, frame: bytes, header: dict[str, Any], tensors: dict[int, Tensor]) -> bytes:
         digest = frame[-16:]  # which was found to be right
         if digest == self.last[0]:
             return self.last[1]

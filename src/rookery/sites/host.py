@@ -71,11 +71,11 @@ class _Run:
         self.account.frames += 1
         self.noted = True
 
-    def answer(self, frame: bytes) -> bytes:
+    def answer(self, frame: bytes, unpacked: tuple[dict[str, Any], dict[int, Tensor]]) -> bytes:
         with self.lock:
             self.account.asked, self.noted = [], False
             self.account.bytes += len(frame)
-            reply = self.site.answer(frame)
+            reply = self.site.answer(frame, unpacked)
             if self.site.failure is not None:
                 try:
                     self.write(Entry(self.site.run, 0, self.account.asked, refused=_words(self.site.failure)))
@@ -112,11 +112,11 @@ class Host:
         try:
             if len(frame) > 2**20 * self.rules.frame_megabytes:
                 raise Refused(f"a frame may have {self.rules.frame_megabytes:g} MB here; this one has {len(frame) / 2**20:.1f}")
-            header, _ = unpack(frame)
+            header, tensors = unpack(frame)
             run = _name(header)
             if "hello" in header:
                 return self._reply(run, {"welcome": self._welcome(run, expect(header, "hello", dict))})
-            return self._found(run).answer(frame)
+            return self._found(run).answer(frame, (header, tensors))
         except Exception as error:
             # words of errors that are not ours may be those of rows
             told = error if isinstance(error, RookeryError) else EngineError(f"{type(error).__name__}; the site's log has its words")

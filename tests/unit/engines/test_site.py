@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
@@ -87,10 +88,10 @@ def test_a_frame_that_comes_again_while_it_is_executed_waits_for_the_reply(momen
     site, entered, go_on, genuine = moment.fresh(), threading.Event(), threading.Event(), Site._answer
     site.lock = threading.Lock()
 
-    def slow(self: Site, frame: bytes) -> bytes:
+    def slow(self: Site, *given: Any) -> bytes:
         entered.set()
         assert go_on.wait(60)
-        return genuine(self, frame)
+        return genuine(self, *given)
 
     monkeypatch.setattr(Site, "_answer", slow)
     with ThreadPoolExecutor(2) as pool:
