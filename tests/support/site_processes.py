@@ -24,6 +24,7 @@ class Processes:
     def __init__(self, folder: Path, names: Sequence[str], own: str, may: str = f"algorithms = {ALL}\nmin_batch = 1\nsalt = \"none\"",
                  modules: Sequence[str] = ()) -> None:
         self.folder, self.running, self.ports = folder, dict[str, subprocess.Popen[bytes]](), dict[str, int]()
+        self.through: list[str] = []  # a command that starts the next ones
         self.names = list(names)
         for name in names:
             given = invite(folder / "certificates", name)
@@ -37,12 +38,13 @@ class Processes:
             if name in self.ports:
                 file = self.folder / f"{name}.toml"
                 file.write_text(re.sub(r"127\.0\.0\.1:\d+", f"127.0.0.1:{self.ports[name]}", file.read_text()))
-            environment = {**os.environ, "OMP_NUM_THREADS": "1", "SITE": name, "HOSPITAL": name}
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "SITE": name, "HOSPITAL": name, "PYTHONPATH": os.pathsep.join(sys.path)}
+            command = [*self.through, sys.executable, "-m", "rookery.cli", "site", f"{name}.toml"]
             with (self.folder / f"{name}.out").open("wb") as out:
-                self.running[name] = subprocess.Popen([sys.executable, "-m", "rookery.cli", "site", f"{name}.toml"], cwd=self.folder,
-                                                      env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+                self.running[name] = subprocess.Popen(command, cwd=self.folder, env=environment, stdout=out, stderr=subprocess.STDOUT,
+                                                      start_new_session=True)
         for name in names or self.names:
-            ends = time.monotonic() + 120
+            ends = time.monotonic() + 300
             while not (found := re.search(r"\(port (\d+)\)", self.said(name))):
                 if self.running[name].poll() is not None or time.monotonic() > ends:
                     raise AssertionError(f"{name} did not start: {self.said(name)}")
@@ -57,6 +59,10 @@ class Processes:
         if number == signal.SIGKILL:
             self.running[name].wait()
 
+    def restart(self, name: str) -> None:
+        self.kill(name)
+        self.start(name)
+
     def stop(self) -> None:
         for process in self.running.values():
             if process.poll() is None:
@@ -64,7 +70,11 @@ class Processes:
             process.wait()
 
     def transport(self) -> Grpc:
-        return Grpc({name: f"127.0.0.1:{self.ports[name]}" for name in self.names}, self.folder / "certificates")
+        return Grpc(self.addresses, self.folder / "certificates")
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        return {name: f"127.0.0.1:{self.ports[name]}" for name in self.names}
 
 
 @contextmanager

@@ -152,8 +152,8 @@ class Remote:
             missing = {name: one for name, one in missing.items() if name not in out}
             if not missing:
                 break
-        for one in missing.values():
-            one.place.missed = True
+        for one in asked:
+            one.place.missed = one.place.name in missing
         for one in missing.values():
             raise self._away(one.place, f"{trouble.get(one.place.name, 'no reply')}, {self.tries} times over")
         for one in asked:

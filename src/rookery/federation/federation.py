@@ -302,13 +302,15 @@ class Federation(Cohort[P_co]):
         return Cohort(self, np.sort(able[chosen]), even)
 
     def missed(self, error: Away | StateLost) -> None:
-        """After a round that came to nothing: who is away from now on. Raises what it is given where too few are left to play it again."""
-        if isinstance(error, Away):
-            self.away |= set(error.clients or [error.client])
-        else:
-            self.away |= self.engine.roll_call(self.away)
-        if self.population - len(self.away) < self.quorum:
+        """After a round that came to nothing: who is away from now on. Raises what it is given where too few are left to play it again.
+
+        Nobody is away then: whoever tries again asks all of those that the quorum asks for.
+        """
+        gone = set(error.clients or [error.client]) if isinstance(error, Away) else self.engine.roll_call(self.away)
+        if self.population - len(self.away | gone) < self.quorum:
+            self.away = set()
             raise error
+        self.away = self.away | gone
 
     def put(self, state: Placed | None, cohort: Place, new: Placed) -> Placed:
         """Write a cohort's values into the population's state (None: an empty one). The old handle is spent."""

@@ -22,7 +22,8 @@ def roll_call(fed: Federation[Any], what: str) -> None:
 
 
 def again(fed: Federation[Any], what: str, work: Callable[[], T]) -> T:
-    """What a round or an evaluation comes to; one that a site misses is played again, with the same draws and without the site's clients.
+    """What a round, an evaluation or a checkpoint comes to; where a site misses it, it is played again with the same draws, without the
+    site's clients.
 
     Weights, shares and scales are fixed before an exchange, so that leaving a site out in the middle of one would not be exact; played
     again it is what it would have been had the site not been there when it began. `StateLost` where a site has come back without values

@@ -15,6 +15,7 @@ from torch import Tensor
 from ..errors import CheckpointError
 from ..federation.ledger import Line
 from . import checkpoint
+from .again import again
 from .files import append, aside, write_whole
 from .result import Metrics, Run
 from .stage import Stage
@@ -52,7 +53,8 @@ class Keeper:
         extra = {"rounds": result.rounds, "seconds": result.seconds, "every": result.every, "history": result.history,
                  "planned": self.stages[-1].rounds, "stage": result.stage, "traffic": [asdict(line) for line in result.traffic]}
         stage = self.stages[result.stage]
-        checkpoint.save(self.checkpoint, stage.algorithm, stage.fed, result.state, extra)
+        again(stage.fed, f"the checkpoint after round {result.rounds}",
+              lambda: checkpoint.save(self.checkpoint, stage.algorithm, stage.fed, result.state, extra))
         LOG.debug("round %d: saved %s", result.rounds, self.checkpoint)
 
     def resume(self, result: Run, uniform: bool) -> bool:

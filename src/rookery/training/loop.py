@@ -167,24 +167,25 @@ class _Loop:
                 return "minutes"
             if chosen is not None:
                 chosen.look(self.made, result, self.keeper)
-            if not self._played():
+            if not self._done(self.round):
                 continue
             done = self.made == stage.rounds
             if chosen is not None and done:
                 chosen.look(self.made, result, self.keeper)
             # a stage begins with an evaluation, so that the one before it need not end with one
             if stage.evaluate is not None and (last if done else self.made % self.interval() == 0):
-                self.evaluate()
+                if not self._done(self.evaluate):
+                    continue
                 if last and self.stop is not None and self.stop.reached(self.rows()):
                     return "early stop"
             if self.keeper is not None and not (done and last) and self.made % (self.save_every or self.interval()) == 0:
-                self.keeper.save(result)
+                self._done(lambda: self.keeper.save(result))  # type: ignore[union-attr]
         return None
 
-    def _played(self) -> bool:
-        """Whether a round was made; where a site has lost values that are in use, the run goes back to its checkpoint instead."""
+    def _done(self, work: Callable[[], None]) -> bool:
+        """Whether something was done; where a site has lost values that are in use, the run goes back to its checkpoint instead."""
         try:
-            self.round()
+            work()
             return True
         except StateLost as error:
             there = self.keeper is not None and self.keeper.checkpoint.exists()

@@ -14,7 +14,7 @@ from rookery.engines.transport import InProcess
 from rookery.errors import Away, StateLost
 from rookery.problems import testproblems as known
 from rookery.testing.faults import Faulty, FaultyWire
-from rookery.training import run
+from rookery.training import Run, run
 
 RUNS = pytest.mark.parametrize(("algorithm", "make"), [
     (SCAFFOLD(0.1, 2, 2), known.minimization), (FedDRO(0.1, 0.3, 2, 2), known.compositional), (FedAvg(0.1, 2, 2), known.minimization),
@@ -68,8 +68,9 @@ def test_without_a_quorum_the_site_is_named() -> None:
         network(wire).down = {"site-2"}
         with pytest.raises(Away, match=r"client 'site-2': no answer in 60 s, 2 times over"):
             run(algorithm, fed, state, 2)
+        with pytest.raises(Away, match="site-2"):  # and does not go on without it when it is tried again
+            run(algorithm, fed, state, 2)
         network(wire).down = set()
-        fed.away = set()
         assert run(algorithm, fed, state, 2).reason == "rounds"
 
 
@@ -142,6 +143,58 @@ def test_sites_keep_the_last_checkpoint_only(tmp_path: Path) -> None:
     names = len(k.data.names)
     assert len(list((tmp_path / "sites").iterdir())) <= 2 * names  # the one before goes with the next frame
     assert names <= len(list((tmp_path / "sites").iterdir()))
+
+
+@pytest.mark.parametrize("quorum", [None, 2])
+def test_a_site_that_is_gone_when_the_run_is_saved(tmp_path: Path, quorum: int | None) -> None:
+    """It is missed as in a round: the run goes on without it under a quorum, and else the checkpoint before stays."""
+    k, wire = known.minimization(), quiet(tmp_path / "sites")
+    algorithm = SCAFFOLD(0.1, 2, 2)
+    fed = Federation(k.problem, k.data, engine=wire, quorum=quorum)
+
+    missed: list[int] = []
+
+    def progress(rounds: int, of: int) -> None:
+        network(wire).down = {"site-1"} if rounds == 4 and not missed else set()
+        missed.extend([4] if rounds == 4 else [])
+
+    def go() -> Run:
+        return run(algorithm, fed, algorithm.init(fed, k.x0), 6, folder=tmp_path / "run", save_every=2, on_progress=progress, resume=True)
+
+    if quorum is None:
+        with pytest.raises(Away, match="site-1"):
+            go()
+        network(wire).down = set()
+    found = go()
+    assert found.rounds == 6
+    other = Federation(k.problem, k.data, engine="loop")
+    expected = algorithm.init(other, k.x0)
+    for number in range(6):
+        other.away = {"site-1"} if quorum is not None and number == 4 else set()
+        expected = algorithm.round(other, expected)
+    assert torch.equal(found.state.x, expected.x)
+
+
+@pytest.mark.parametrize("when", [5, 6])
+def test_a_site_that_is_restarted_before_an_evaluation_or_a_save(tmp_path: Path, when: int) -> None:
+    k, wire = known.minimization(), quiet(tmp_path / "sites")
+    algorithm = SCAFFOLD(0.1, 2, 2)
+    fed, other = Federation(k.problem, k.data, engine=wire), Federation(k.problem, k.data, engine="loop")
+    restarted: list[int] = []
+
+    def progress(rounds: int, of: int) -> None:
+        if rounds == when and not restarted:
+            restarted.append(rounds)
+            restart(wire, 1)
+
+    def evaluate(state: Any) -> dict[str, float]:
+        return {"sum": float(fed.sum(fed.map(FedAvg(0.1, 2, 2).step, fed.broadcast(state.x), 0.0)).sum())}
+
+    found = run(algorithm, fed, algorithm.init(fed, k.x0), 9, evaluate if when == 5 else None, 5, folder=tmp_path / "run", save_every=3,
+                on_progress=progress)
+    assert restarted
+    assert torch.equal(found.state.x, run(algorithm, other, algorithm.init(other, k.x0), 9).state.x)
+    assert [row["round"] for row in found.history] == ([0, 5, 9] if when == 5 else [])
 
 
 def test_an_evaluation_is_of_those_who_are_there() -> None:
