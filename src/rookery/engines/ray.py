@@ -1,0 +1,158 @@
+"""Shards in the actors of a Ray cluster: trusted simulation on many cores and machines."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import warnings
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import EngineError, StateLost
+from ..federation.client import Setting
+from .shard import Shard
+from .shards import Shards
+
+SHARED = 100_000  # bytes; larger arguments go through the object store, once for all actors
+START = 300.0  # seconds until all actors must run
+
+Packed = tuple[bytes, list[np.ndarray[Any, np.dtype[np.uint8]]]]
+
+
+class Ray(Shards):
+    """Cuts the clients into shards, and runs each in an actor of Ray, on one thread.
+
+    actors:  how many; no more than there are clients
+    inner:   the engine of each, "auto", "loop" or "vectorised"
+    address: of a running cluster, as `ray.init` takes it; by default the one this process is connected to, or one that is started here
+
+    The results are those of `Shards(actors, inner)`. Rows go to the actors once. Problems and client functions are pickled, so the cluster
+    must be trusted. `close()`, or the end of a `with` block, ends the actors, and Ray if it was started here.
+    """
+
+    name = "ray"
+
+    def __init__(self, actors: int = 4, inner: str = "auto", address: str | None = None) -> None:
+        super().__init__(actors, inner)
+        self.address = address
+        self.shards: list[Any] = []
+        self.ray = _ray()
+
+    def bind(self, setting: Setting) -> None:
+        if setting.data.device.type != "cpu":
+            raise EngineError(f'the actors of the ray engine compute on processors: write device="cpu"; got {setting.data.device}')
+        super().bind(setting)
+
+    def start(self, count: int) -> None:
+        if not self.ray.is_initialized():
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            self.ray.init(address=self.address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+            _STARTED.add(self.ray)
+        _OPEN.add(self)
+        actor = self.ray.remote(scheduling_strategy="SPREAD")(Worker)
+        self.shards = [actor.remote(self.inner) for _ in range(count)]
+        late = self.ray.wait([shard.__ray_ready__.remote() for shard in self.shards], num_returns=count, timeout=START)[1]
+        if late:
+            self.close()
+            raise EngineError(f"{len(late)} of {count} actors did not start within {START:.0f} seconds: the cluster has too few cores free; "
+                              "ask for fewer actors")
+
+    def ask(self, method: str, tasks: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
+        if not self.shards:
+            raise EngineError("this engine was closed, and its clients' values are gone; make another one")
+        packed: dict[int, Any] = {}  # by identity: what several shards are given is packed once
+        for argument in {id(a): a for arguments in tasks.values() for a in arguments}.values():
+            text, arrays = found = pack(argument)
+            large = len(text) + sum(array.nbytes for array in arrays) > SHARED
+            packed[id(argument)] = self.ray.put(found) if large else found
+        answers = {k: self.shards[k].call.remote(method, *(packed[id(a)] for a in arguments)) for k, arguments in tasks.items()}
+        try:
+            return dict(zip(answers, map(unpack, self.ray.get(list(answers.values()))), strict=True))
+        except self.ray.exceptions.RayError:
+            return {k: self._answer(k, answer) for k, answer in answers.items()}
+
+    def _answer(self, k: int, answer: Any) -> Any:
+        """One shard's answer, or its error as it was raised there."""
+        try:
+            return unpack(self.ray.get(answer))
+        except self.ray.exceptions.RayTaskError as error:
+            raise error.cause from error
+        except self.ray.exceptions.RayActorError as error:
+            first, last = self.names[self.bounds[k]], self.names[self.bounds[k + 1] - 1]
+            raise StateLost(f"the actor of shard {k + 1} of {len(self.shards)}, with the clients {first!r} to {last!r}, has ended, and what "
+                            f"they held is lost: make another engine, and go on from a checkpoint ({error})") from None
+
+    def close(self) -> None:
+        """End the actors, and Ray if it was started here and no other engine uses it."""
+        _OPEN.discard(self)
+        for shard in self.shards:
+            self.ray.kill(shard)
+        self.shards = []
+        if _STARTED and not _OPEN:
+            _STARTED.clear()
+            self.ray.shutdown()
+
+    def __enter__(self) -> Ray:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_OPEN: WeakSet[Ray] = WeakSet()
+_STARTED: set[Any] = set()  # Ray itself, where it was started here
+
+
+class Worker:
+    """The actor: a shard that is called with packed arguments."""
+
+    def __init__(self, inner: str) -> None:
+        torch.set_num_threads(1)  # there is an actor for each core
+        self.shard = Shard(inner)
+
+    def call(self, method: str, *arguments: Packed) -> Packed:
+        return pack(getattr(self.shard, method)(*map(unpack, arguments)))
+
+
+def pack(value: Any) -> Packed:
+    """A value as a pickle without its tensors and arrays, and these as bytes that Ray need not copy."""
+    file, arrays = io.BytesIO(), list[pickle.PickleBuffer]()
+    _pickler()(file, protocol=5, buffer_callback=arrays.append).dump(value)
+    return file.getvalue(), [np.frombuffer(array.raw(), dtype=np.uint8) for array in arrays]
+
+
+def unpack(packed: Packed) -> Any:
+    return pickle.loads(packed[0], buffers=packed[1])
+
+
+def _tensor(numbers: np.ndarray[Any, np.dtype[np.uint8]], dtype: torch.dtype, shape: torch.Size) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # values at the clients are not written to
+        return torch.from_numpy(numbers).view(dtype).reshape(shape)
+
+
+@cache
+def _ray() -> Any:
+    try:
+        return import_module("ray")
+    except ModuleNotFoundError:
+        raise EngineError("the ray engine needs Ray, which is not installed: pip install 'rookery[ray]'") from None
+
+
+@cache
+def _pickler() -> Any:
+    class Pickler(_ray().cloudpickle.CloudPickler):  # type: ignore[misc]
+        def reducer_override(self, value: Any) -> Any:
+            if type(value) is Tensor and not value.requires_grad:
+                return _tensor, (value.contiguous().reshape(-1).view(torch.uint8).numpy(), value.dtype, value.shape)
+            return super().reducer_override(value)
+
+    return Pickler
