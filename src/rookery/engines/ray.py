@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import sys
 import warnings
 from collections.abc import Mapping
 from functools import cache
@@ -58,11 +59,11 @@ class Ray(Shards):
             _STARTED.add(self.ray)
         _OPEN.add(self)
         actor = self.ray.remote(scheduling_strategy="SPREAD")(Worker)
-        self.shards = [actor.remote(self.inner) for _ in range(count)]
+        self.shards = [actor.remote(self.inner, [os.path.abspath(folder) for folder in sys.path]) for _ in range(count)]
         late = self.ray.wait([shard.__ray_ready__.remote() for shard in self.shards], num_returns=count, timeout=START)[1]
         if late:
             self.close()
-            raise EngineError(f"{len(late)} of {count} actors did not start within {START:.0f} seconds: the cluster has too few cores free; "
+            raise EngineError(f"{len(late)} of {count} actors did not start within {START:.0f} seconds: the cluster has too few cores; "
                               "ask for fewer actors")
 
     def ask(self, method: str, tasks: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
@@ -77,18 +78,22 @@ class Ray(Shards):
         try:
             return dict(zip(answers, map(unpack, self.ray.get(list(answers.values()))), strict=True))
         except self.ray.exceptions.RayError:
-            return {k: self._answer(k, answer) for k, answer in answers.items()}
+            errors = [self._error(k, answer) for k, answer in answers.items()]
+            raise next(error for error in errors if error is not None) from None
 
-    def _answer(self, k: int, answer: Any) -> Any:
-        """One shard's answer, or its error as it was raised there."""
+    def _error(self, k: int, answer: Any) -> Exception | None:
+        """What a shard has raised, or that its actor has ended."""
         try:
-            return unpack(self.ray.get(answer))
+            self.ray.get(answer)
         except self.ray.exceptions.RayTaskError as error:
-            raise error.cause from error
-        except self.ray.exceptions.RayActorError as error:
+            return error.cause  # type: ignore[no-any-return]
+        except self.ray.exceptions.RayActorError:
             first, last = self.names[self.bounds[k]], self.names[self.bounds[k + 1] - 1]
-            raise StateLost(f"the actor of shard {k + 1} of {len(self.shards)}, with the clients {first!r} to {last!r}, has ended, and what "
-                            f"they held is lost: make another engine, and go on from a checkpoint ({error})") from None
+            return StateLost(f"the actor of shard {k + 1} of {len(self.shards)} has ended, and what its clients {first!r} to {last!r} held "
+                             "is lost: make another engine, and go on from a checkpoint")
+        except self.ray.exceptions.RayError as error:
+            return error  # type: ignore[no-any-return]
+        return None
 
     def close(self) -> None:
         """End the actors, and Ray if it was started here and no other engine uses it."""
@@ -114,8 +119,9 @@ _STARTED: set[Any] = set()  # Ray itself, where it was started here
 class Worker:
     """The actor: a shard that is called with packed arguments."""
 
-    def __init__(self, inner: str) -> None:
+    def __init__(self, inner: str, path: list[str]) -> None:
         torch.set_num_threads(1)  # there is an actor for each core
+        sys.path += [folder for folder in path if folder not in sys.path]  # client functions are found where the driver finds them
         self.shard = Shard(inner)
 
     def call(self, method: str, *arguments: Packed) -> Packed:

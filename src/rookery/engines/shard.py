@@ -77,7 +77,7 @@ class Shard:
         self.setting, self.everyone = setting, np.arange(len(setting.data.names))
         self.engine.bind(setting)
 
-    def use(self, problem: Problem, constants: Tensor | None) -> None:
+    def use(self, problem: Problem, constants: Tensor) -> None:
         """Go on with the problem that these constants have finished."""
         self.bind(replace(self.setting, problem=problem, constants=constants, checked=set()))
 
@@ -104,7 +104,8 @@ class Shard:
             samples[phase] += work.samples
         sent = reducer.results if isinstance(reducer, Collector) else [t.double() if t.is_floating_point() else t for t in reducer.totals]
         works = [(phase, Work(calls[phase], samples[phase], 0)) for phase in calls]
-        return Reply(sent, [(value.shape, value.dtype) for value in reducer.like], works, [op.drawn[0] for op in ops if isinstance(op, Map)])
+        drawn = [op.drawn[0] for op in ops if isinstance(op, Map)]
+        return Reply(sent, [(value.shape, value.dtype) for value in reducer.like], works, drawn)
 
     def save(self, base: int, tag: str, ids: Sequence[int]) -> dict[str, Tensor]:
         self._settle(base)

@@ -64,10 +64,10 @@ class Shards:
             cut = [setting.data.part(*range(first, end)) for first, end in zip(self.bounds, self.bounds[1:], strict=False)]
             self.ask("bind", {k: (replace(setting, data=own, checked=set()),) for k, own in enumerate(cut)})
             self.data = setting.data
-        elif setting.data is self.data:
+        elif setting.data is self.data and setting.constants is not None:
             self.ask("use", dict.fromkeys(range(len(self.known)), (setting.problem, setting.constants)))
         else:
-            raise EngineError("the shards of an engine hold the rows of one federation; make another engine for other rows")
+            raise EngineError(f"the shards of an engine belong to one federation; make another {type(self).__name__}(…) for the next one")
 
     def start(self, count: int) -> None:
         """Make the shards."""
