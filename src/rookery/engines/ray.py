@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copyreg
 import io
 import os
 import pickle
 import sys
 import warnings
+from collections import ChainMap
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
@@ -19,13 +21,14 @@ from torch import Tensor
 
 from ..errors import EngineError, StateLost
 from ..federation.client import Setting
+from .memory import keep_large_blocks
 from .shard import Shard
 from .shards import Shards
 
 SHARED = 100_000  # bytes; larger arguments go through the object store, once for all actors
 START = 300.0  # seconds until all actors must run
 
-Packed = tuple[bytes, list[np.ndarray[Any, np.dtype[np.uint8]]]]
+Packed = bytes | tuple[bytes, list[np.ndarray[Any, np.dtype[np.uint8]]]]
 
 
 class Ray(Shards):
@@ -58,6 +61,7 @@ class Ray(Shards):
             self.ray.init(address=self.address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
             _STARTED.add(self.ray)
         _OPEN.add(self)
+        keep_large_blocks()
         actor = self.ray.remote(scheduling_strategy="SPREAD")(Worker)
         self.shards = [actor.remote(self.inner, [os.path.abspath(folder) for folder in sys.path]) for _ in range(count)]
         late = self.ray.wait([shard.__ray_ready__.remote() for shard in self.shards], num_returns=count, timeout=START)[1]
@@ -69,12 +73,17 @@ class Ray(Shards):
     def ask(self, method: str, tasks: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
         if not self.shards:
             raise EngineError("this engine was closed, and its clients' values are gone; make another one")
+        code = method != "run" or any(part.programs for part, _ in tasks.values())
         packed: dict[int, Any] = {}  # by identity: what several shards are given is packed once
         for argument in {id(a): a for arguments in tasks.values() for a in arguments}.values():
-            text, arrays = found = pack(argument)
-            large = len(text) + sum(array.nbytes for array in arrays) > SHARED
-            packed[id(argument)] = self.ray.put(found) if large else found
-        answers = {k: self.shards[k].call.remote(method, *(packed[id(a)] for a in arguments)) for k, arguments in tasks.items()}
+            found = pack(argument, code)
+            packed[id(argument)] = found if isinstance(found, bytes) and len(found) <= SHARED else self.ray.put(found)
+        answers = {}
+        for k, arguments in tasks.items():
+            sent = [packed[id(argument)] for argument in arguments]
+            small = [one if isinstance(one, bytes) else None for one in sent]
+            large = [one for one in sent if not isinstance(one, bytes)]
+            answers[k] = self.shards[k].call.remote(pickle.dumps((method, small)), *large)
         try:
             return dict(zip(answers, map(unpack, self.ray.get(list(answers.values()))), strict=True))
         except self.ray.exceptions.RayError:
@@ -124,25 +133,57 @@ class Worker:
         sys.path += [folder for folder in path if folder not in sys.path]  # client functions are found where the driver finds them
         self.shard = Shard(inner)
 
-    def call(self, method: str, *arguments: Packed) -> Packed:
-        return pack(getattr(self.shard, method)(*map(unpack, arguments)))
+    def call(self, message: bytes, *large: Packed) -> Packed:
+        method, small = pickle.loads(message)
+        rest = iter(large)
+        return pack(getattr(self.shard, method)(*(unpack(next(rest) if one is None else one) for one in small)))
 
 
-def pack(value: Any) -> Packed:
-    """A value as a pickle without its tensors and arrays, and these as bytes that Ray need not copy."""
-    file, arrays = io.BytesIO(), list[pickle.PickleBuffer]()
-    _pickler()(file, protocol=5, buffer_callback=arrays.append).dump(value)
-    return file.getvalue(), [np.frombuffer(array.raw(), dtype=np.uint8) for array in arrays]
+def pack(value: Any, code: bool = False) -> Packed:
+    """A value as a pickle, and its large tensors and arrays as bytes that Ray need not copy; with `code`, also what no module has."""
+    file, large = io.BytesIO(), list[pickle.PickleBuffer]()
+
+    def inside(buffer: pickle.PickleBuffer) -> bool:
+        if buffer.raw().nbytes <= SHARED:
+            return True
+        large.append(buffer)
+        return False
+
+    pickler = _code_pickler() if code else Pickler
+    pickler(file, protocol=5, buffer_callback=inside).dump(value)
+    return (file.getvalue(), [np.frombuffer(buffer.raw(), dtype=np.uint8) for buffer in large]) if large else file.getvalue()
 
 
 def unpack(packed: Packed) -> Any:
-    return pickle.loads(packed[0], buffers=packed[1])
+    text, large = (packed, []) if isinstance(packed, bytes) else packed
+    return pickle.loads(text, buffers=large)
+
+
+def _flat(value: Tensor) -> Any:
+    return _tensor, (value.detach().contiguous().reshape(-1).view(torch.uint8).numpy(), value.dtype, value.shape)
 
 
 def _tensor(numbers: np.ndarray[Any, np.dtype[np.uint8]], dtype: torch.dtype, shape: torch.Size) -> Tensor:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # values at the clients are not written to
-        return torch.from_numpy(numbers).view(dtype).reshape(shape)
+    if not numbers.flags.writeable:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # values at the clients are not written to
+            return torch.from_numpy(numbers).view(dtype).reshape(shape)
+    return torch.from_numpy(numbers).view(dtype).reshape(shape)
+
+
+_TABLE: Any = ChainMap[Any, Any]({Tensor: _flat}, copyreg.dispatch_table)
+
+
+class Pickler(pickle.Pickler):
+    """Takes tensors apart."""
+
+    dispatch_table = _TABLE
+
+
+@cache
+def _code_pickler() -> Any:
+    cloud = _ray().cloudpickle.CloudPickler
+    return type("CodePickler", (cloud,), {"dispatch_table": ChainMap({Tensor: _flat}, cloud.dispatch_table)})
 
 
 @cache
@@ -151,14 +192,3 @@ def _ray() -> Any:
         return import_module("ray")
     except ModuleNotFoundError:
         raise EngineError("the ray engine needs Ray, which is not installed: pip install 'rookery[ray]'") from None
-
-
-@cache
-def _pickler() -> Any:
-    class Pickler(_ray().cloudpickle.CloudPickler):  # type: ignore[misc]
-        def reducer_override(self, value: Any) -> Any:
-            if type(value) is Tensor and not value.requires_grad:
-                return _tensor, (value.contiguous().reshape(-1).view(torch.uint8).numpy(), value.dtype, value.shape)
-            return super().reducer_override(value)
-
-    return Pickler

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -93,7 +94,7 @@ class Shards:
             if isinstance(reducer, Collector):
                 reducer.add_stack(reply.sent, int(cuts[k]))
             elif flush.wants:
-                reducer.add_part(int(cuts[k]), reply.sent, [torch.zeros((), dtype=kind).expand(shape) for shape, kind in reply.forms])
+                reducer.add_part(int(cuts[k]), reply.sent, [_form(*form) for form in reply.forms])
             reducer.works += reply.works
             for op, drawn in zip(maps, reply.drawn, strict=True):
                 op.drawn[0] = max(op.drawn[0], drawn)
@@ -147,6 +148,12 @@ class Shards:
             held = {old: ids[old] for old, part in own.items() if part}
             tasks[k] = known.base, tag, held, {name: rows for part in own.values() for name, rows in part.items()}
         self.ask("load", tasks)
+
+
+@lru_cache
+def _form(shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    """A tensor that takes no memory."""
+    return torch.zeros((), dtype=dtype).expand(shape)
 
 
 def _nothing() -> None:

@@ -136,7 +136,7 @@ class TestActors:
         with Ray(3, "loop") as ray:
             for engine in (ray, Shards(3, "loop")):
                 fed = Federation(cross_entropy(model), data, engine=engine, clients_per_round=4, seed=2)
-                state = algorithm.round(fed, algorithm.init(fed, model.x0))
+                state = algorithm.round(fed, algorithm.init(fed, model.vector()))
                 if engine is ray:
                     save(tmp_path / "state", algorithm, fed, state)
                     state = load(tmp_path / "state", algorithm, fed)
