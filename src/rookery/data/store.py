@@ -201,10 +201,13 @@ class Data:
         return {name: field[a : a + n] for name, field in self.fields.items()}
 
     def part(self, *clients: int) -> Data:
-        """Some of the clients; one alone is not copied."""
-        parts = [self.views(k) for k in clients]
-        fields = parts[0] if len(parts) == 1 else {name: torch.cat([part[name] for part in parts]) for name in self.fields}
-        return Data(fields, tuple(self.names[k] for k in clients), self.sizes[list(clients)], self._splits_of(clients))
+        """Some of the clients; those that follow one another are not copied."""
+        sizes = self.sizes[list(clients)]
+        if clients == tuple(range(clients[0], clients[-1] + 1)):
+            fields = {name: field.narrow(0, int(self.offsets[clients[0]]), int(sizes.sum())) for name, field in self.fields.items()}
+        else:
+            fields = {name: torch.cat([self._column(name, k) for k in clients]) for name in self.fields}
+        return Data(fields, tuple(self.names[k] for k in clients), sizes, self._splits_of(clients))
 
     def _splits_of(self, clients: Sequence[int]) -> dict[str, Data | None]:
         """The splits at some of the clients."""

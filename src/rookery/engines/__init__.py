@@ -4,12 +4,14 @@ from typing import Any
 
 from .auto import Auto
 from .loop import Loop
+from .ray import Ray
 from .remote import Remote
+from .shards import Shards
 from .transport import InProcess, Transport
 from .vectorised import Vectorised
 from .wire import Wire
 
-__all__ = ["Auto", "Grpc", "InProcess", "Loop", "Remote", "Transport", "Vectorised", "Wire"]
+__all__ = ["Auto", "Grpc", "InProcess", "Loop", "Ray", "Remote", "Shards", "Transport", "Vectorised", "Wire"]
 
 
 def __getattr__(name: str) -> Any:

@@ -26,7 +26,8 @@ def row_sums(setting: Setting, flush: Flush, reducer: Reducer) -> bool:
         return False
     given = all(a.id in flush.values if isinstance(a, Ref) else isinstance(a, float | int | str) for a in op.arguments)
     rows = setting.data.split(op.fn.__self__.split)
-    if not given or flush.wants != list(op.out) or op.times != 1 or (rows is not None and not rows.in_memory):
+    wanted = flush.wants == list(op.out) and not flush.keep.intersection(op.out)
+    if not given or not wanted or op.times != 1 or (rows is not None and not rows.in_memory):
         return False
     values = [flush.values[a.id] if isinstance(a, Ref) else a for a in op.arguments]
     own, sizes = _places(setting, rows, flush.cohort)

@@ -47,8 +47,9 @@ class Engine(Protocol):
         ...
 
 
+# imported when they are asked for: an engine knows the federation, not the other way round
 ENGINES = {"auto": "rookery.engines.auto:Auto", "loop": "rookery.engines.loop:Loop", "vectorised": "rookery.engines.vectorised:Vectorised",
-           "wire": "rookery.engines.wire:Wire"}  # imported when they are asked for: an engine knows the federation, not the other way round
+           "wire": "rookery.engines.wire:Wire", "ray": "rookery.engines.ray:Ray"}
 
 
 def choose(engine: str | Engine) -> Engine:

@@ -195,7 +195,7 @@ class Federation(Cohort[P_co]):
     clients_per_round:  how many clients `cohort()` draws; all of them by default
     cohorts:      "uniform", every client as likely as every other, and the mean weighted; or "weighted", a client as often as its weight
                   says, and the mean plain
-    engine:       "auto", "loop", "vectorised", "wire", or an engine object
+    engine:       "auto", "loop", "vectorised", "wire", "ray", or an engine object
     precision:    a torch dtype for autocast inside the oracles (torch.bfloat16); the state keeps its own
     min_batch:    refuse to compute anything from fewer different rows at once: a value of one row is that row's. Above 1 no batch has a
                   row twice, unless more are asked for than the client has; each then comes once before any comes twice

@@ -65,6 +65,13 @@ class Reducer:
         self.like = values
         self.totals = values if not self.totals else [total + more for total, more in zip(self.totals, values, strict=True)]
 
+    def add_part(self, first: int, totals: list[Tensor], like: list[Tensor]) -> None:
+        """The sums over the clients from position `first` on, in float64 or int64, and the form of their uploads, which are finite."""
+        self._check_form(first, like)
+        self.like = self.like or like
+        # in memory of its own: what came from another process cannot be written to
+        self.totals = [total + more for total, more in zip(self.totals or [torch.zeros_like(t) for t in totals], totals, strict=True)]
+
     def work(self, op: Map, work: Work) -> None:
         self.works.append((op.phase, work))
         op.drawn[0] = work.draws
@@ -79,6 +86,12 @@ class Reducer:
         return [0]
 
     def _check(self, position: int, values: list[Tensor]) -> None:
+        self._check_form(position, values)
+        if not all(bool(torch.isfinite(value.sum())) or bool(torch.isfinite(value).all()) for value in values):
+            raise NonFinite(self.names[position], "its upload holds a non-finite value; nothing was averaged. "
+                                                  "Lower the learning rate, or look at this client's data")
+
+    def _check_form(self, position: int, values: list[Tensor]) -> None:
         name = self.names[position]
         for i, value in enumerate(values):
             if value.dtype == torch.bool:
@@ -93,9 +106,6 @@ class Reducer:
             if self.like and value.dtype != self.like[i].dtype:
                 raise UploadError(name, f"its upload is {value.dtype}, the clients before it sent {self.like[i].dtype}; "
                                         "convert in the client function")
-            if not bool(torch.isfinite(value.sum())) and not bool(torch.isfinite(value).all()):
-                raise NonFinite(name, "its upload holds a non-finite value; nothing was averaged. "
-                                      "Lower the learning rate, or look at this client's data")
 
 
 @dataclass

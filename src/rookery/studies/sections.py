@@ -87,7 +87,7 @@ class FederationSection:
     """[federation] how the sites work together.
 
     engine:            where the sites' work is done: one after the other ("loop"), as one graph ("vectorised"), behind real frames in one
-                       process ("wire"), or whichever of the first two is faster ("auto")
+                       process ("wire"), in four actors of a Ray cluster ("ray"), or whichever of the first two is faster ("auto")
     weights:           how much a site counts: all alike ("equal"), by its rows ("samples"), or by its positive rows ("positives")
     clients_per_round: how many sites take part in a round, drawn anew each time; all of them where it is left out
     cohorts:           how the sites of a round are drawn: with equal probability ("uniform"), or in proportion to the weights ("weighted")
@@ -100,7 +100,7 @@ class FederationSection:
     precision:         the precision of forward and backward passes; the state is of float32 in any case
     """
 
-    engine: Literal["auto", "loop", "vectorised", "wire"] = "auto"
+    engine: Literal["auto", "loop", "vectorised", "wire", "ray"] = "auto"
     weights: Literal["equal", "samples", "positives"] = "samples"
     clients_per_round: int | None = None
     cohorts: Literal["uniform", "weighted"] = "uniform"

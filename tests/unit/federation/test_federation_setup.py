@@ -86,7 +86,7 @@ def test_participation_out_of_range_is_refused(number: int) -> None:
 
 
 def test_an_unknown_engine_is_refused() -> None:
-    with pytest.raises(EngineError, match="the engines are auto, loop, vectorised, wire; 'quantum' is not one of them"):
+    with pytest.raises(EngineError, match="the engines are auto, loop, vectorised, wire, ray; 'quantum' is not one of them"):
         federation("quantum")
 
 
