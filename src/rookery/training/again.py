@@ -30,12 +30,16 @@ def again(fed: Federation[Any], what: str, work: Callable[[], T]) -> T:
     that are in use, and `Away` where fewer than the quorum are left.
     """
     roll_call(fed, what)
+    lost: set[str] = set()
     for _ in range(1 + fed.population):
         counters = dict(fed.counters)
         try:
             return work()
         except (Away, StateLost) as error:
             fed.counters = counters
+            if isinstance(error, StateLost) and str(error) in lost:  # it was not for want of asking again
+                raise
+            lost.add(str(error))
             fed.missed(error)
             LOG.warning("%s is played again: %s", what, error)
     raise StateLost(f"{what} was played again {fed.population} times, and came to nothing")
