@@ -184,8 +184,7 @@ def calibration_sums(fed: Federation[Problem], x: Tensor | Placed, split: str = 
     """
     edges, slopes = default_edges() if edges is None else edges, _slopes(1 / STEEPEST, STEEPEST) if slopes is None else slopes
     with fed.phase("evaluation"):
-        here = fed.present
-        X = x if isinstance(x, Placed) else here.broadcast(x)
+        here, X = fed.present, x if isinstance(x, Placed) else fed.broadcast(x)
         total = here.sum(here.map(CalibrationSums(split, classes).total, X, *here.broadcast(edges, slopes))).cpu()
     rows, ahead, losses, cells = total.tensor_split([classes, classes + 1, classes + 1 + len(slopes)])
     return Sums(rows, ahead, losses, *cells.view(2, 2, len(cells) // 4))
