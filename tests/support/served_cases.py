@@ -16,6 +16,7 @@ from rookery.problems import Problem
 from rookery.problems import testproblems as known
 
 SIZES = (5, 3, 4, 7, 6, 4, 5, 3)
+HALF = 4  # of the clients are in a cohort, as in the laws
 NAMES = tuple(f"site-{place}" for place in range(len(SIZES)))
 BY_NAME = {case.name: case for case in (*CASES, *ONE_MACHINE)}
 RUNS: dict[str, tuple[Any, Any]] = {
