@@ -12,12 +12,12 @@ from site_processes import Processes, processes
 pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
-from rookery import SCAFFOLD, FedAvg, Federation  # noqa: E402
-from rookery.engines.grpc import Grpc  # noqa: E402
-from rookery.engines.remote import Remote  # noqa: E402
-from rookery.errors import Away, Refused  # noqa: E402
-from rookery.problems import testproblems as known  # noqa: E402
-from rookery.training import run  # noqa: E402
+from rookery import SCAFFOLD, FedAvg, Federation
+from rookery.engines.grpc import Grpc
+from rookery.engines.remote import Remote
+from rookery.errors import Away, Refused
+from rookery.problems import testproblems as known
+from rookery.training import run
 
 NAMES = ("site-0", "site-1", "site-2")
 OWN = """
@@ -93,7 +93,7 @@ def test_a_foreign_certificate_is_refused(sites: Processes, tmp_path: Path) -> N
     with Grpc(addresses, tmp_path / "certificates") as foreign, pytest.raises(Away, match="site-0"):
         Remote(foreign, seconds=5).greet(NAMES, {})
     # a site is no server: its own certificate does not let it ask another
-    own = sites.folder / "certificates" / "site-1".encode().hex()
+    own = sites.folder / "certificates" / b"site-1".hex()
     for name, source in (("server.key", "site.key"), ("server.pem", "site.pem"), ("authority.pem", "authority.pem")):
         (tmp_path / name).write_bytes((own / source).read_bytes())
     with Grpc(addresses, tmp_path) as other, pytest.raises(Away, match="only the federation's server may ask this site"):
