@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,11 @@ def rows(asked: dict[str, Any]) -> tuple[Problem, Data]:
     case = BY_NAME[asked["case"]]
     fed = case.federation(case.solved(SIZES), engine="loop")
     return fed.problem, fed.data.part(place)
+
+
+def slow() -> Any:
+    """Rows that take long to read."""
+    time.sleep(600)
 
 
 def serve(addresses: dict[str, str], certificates: str, folder: str, algorithm: str, rounds: int) -> None:
