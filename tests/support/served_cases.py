@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rookery.problems import Problem
 from rookery.problems import testproblems as known
 
 SIZES = (5, 3, 4, 7, 6, 4, 5, 3)
+HALF = 4  # of the clients are in a cohort, as in the laws
 NAMES = tuple(f"site-{place}" for place in range(len(SIZES)))
 BY_NAME = {case.name: case for case in (*CASES, *ONE_MACHINE)}
 RUNS: dict[str, tuple[Any, Any]] = {
@@ -32,6 +34,11 @@ def rows(asked: dict[str, Any]) -> tuple[Problem, Data]:
     case = BY_NAME[asked["case"]]
     fed = case.federation(case.solved(SIZES), engine="loop")
     return fed.problem, fed.data.part(place)
+
+
+def slow() -> Any:
+    """Rows that take long to read."""
+    time.sleep(600)
 
 
 def serve(addresses: dict[str, str], certificates: str, folder: str, algorithm: str, rounds: int) -> None:

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,18 @@ pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 import grpc
+import hosts
 import served_cases
 from served_cases import RUNS
 from site_processes import Processes, processes
 
 from rookery import Federation
+from rookery.engines.grpc import Grpc
 from rookery.engines.remote import Remote
 from rookery.engines.transport import Transport
 from rookery.errors import Away, WriteError
+from rookery.sites.host import Own
+from rookery.sites.service import Service
 from rookery.testing.faults import Faulty
 from rookery.training import run
 
@@ -192,12 +197,39 @@ def test_a_full_disk_at_a_site_is_named_and_nothing_has_changed(sites: Processes
         sites.restart("site-1")
 
 
+def test_a_site_that_is_busy_ends_when_it_is_told_so_twice(tmp_path: Path) -> None:
+    with processes(tmp_path, ("site-0",), "served_cases:slow") as found, found.transport() as transport:
+        with pytest.raises(Away, match="site-0"):
+            Remote(transport, seconds=10, tries=1).greet(["site-0"], {})
+        process = found.running["site-0"]
+        found.kill("site-0", signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(5)
+        found.kill("site-0", signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+
+
 def test_no_process_is_left_behind(tmp_path: Path) -> None:
     before = set(psutil.Process().children(recursive=True))
     with processes(tmp_path, ("site-0", "site-1"), "served_cases:rows") as found:
         started = [psutil.Process(process.pid) for process in found.running.values()]
         assert all(process.is_running() for process in started)
-        found.kill("site-0", signal.SIGTERM)
-        assert found.running["site-0"].wait(60) == 0  # one that is asked to ends by itself
+        with found.transport() as transport:
+            Remote(transport).greet(["site-0"], {"algorithm": "FedAvg"})
+            found.kill("site-0", signal.SIGTERM)
+            assert found.running["site-0"].wait(60) == 0  # one that is asked to ends by itself, whoever is connected
     assert not any(process.is_running() for process in started)
     assert set(psutil.Process().children(recursive=True)) <= before
+
+
+def test_a_frame_that_takes_minutes_is_answered(tmp_path: Path) -> None:
+    """The connection is not cut for the pings that keep it: gRPC's own limit is four of them."""
+    def slow(asked: dict[str, Any]) -> Any:
+        time.sleep(130)
+        return hosts.made(asked)
+
+    service = Service(hosts.host(tmp_path, owner=Own(slow)), f"unix:{tmp_path}/socket", None)
+    service.start()
+    with Grpc({"north": f"unix:{tmp_path}/socket"}) as transport:
+        assert Remote(transport, seconds=400, tries=1).greet(["north"], {}).names == ("a", "b")
+    service.stop(0)

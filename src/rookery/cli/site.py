@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -52,8 +53,14 @@ def _serve(found: SiteFile) -> None:
         service = Service(found.host(), found.site.listen, found.certificates)
         service.start()
 
+        asked: list[int] = []
+
         def end(number: int, frame: Any) -> None:
-            service.server.stop(1.0)
+            """The first time what is under way is answered; the second time it is not waited for."""
+            if asked:
+                os._exit(128 + number)
+            asked.append(number)
+            service.server.stop(3600.0)
 
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, end)

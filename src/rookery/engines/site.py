@@ -68,7 +68,7 @@ class Site:
         if header.get("roll") is True:
             return self._reply({"counter": self.counter, "holds": sorted(self.versions)}, {})
         k, base = natural(header, "k"), natural(header, "base")
-        if k <= self.counter and not self.versions:
+        if 0 < k <= self.counter and not self.versions:
             raise StateLost(f"state lost: frame {k} came to a process that began after frame {self.counter}")
         if k <= self.counter:
             raise FrameError(f"frame {k} came after frame {self.counter}, and it is not the same again")

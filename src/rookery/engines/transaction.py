@@ -184,18 +184,22 @@ class Transaction:
             case {"each": list(each)} if len(each) == len(self.clients) and all(type(number) in (int, float, bool) for number in each):
                 return lambda position, client: each[position]
             case {"value": value}:
-                built = build(value)
+                built = self._built(value)
                 return lambda position, client: built
         raise FrameError(f"an argument is a reference, a value, or a number for each of {len(self.clients)} clients; this is {note!r}")
+
+    def _built(self, note: Any) -> Any:
+        built = build(note)
+        if strange := named(note) - self.programs:
+            raise FrameError(f"program {min(strange)!r} came without the digest that says it is the same here")
+        return built
 
     def _function(self, note: Any) -> Any:
         match note:
             case [dict() as program, str(method)]:
-                owner: Any = build(program)
+                owner: Any = self._built(program)
             case _:
                 raise FrameError(f"a function is [program, method]; this is {note!r}")
-        if strange := named(program) - self.programs:
-            raise FrameError(f"program {min(strange)!r} came without the digest that says it is the same here")
         if method.startswith("_") or method in SERVERS or not isinstance(inspect.getattr_static(type(owner), method, None), FunctionType):
             raise FrameError(f"{type(owner).__name__} has no client function {method!r}")
         fn = getattr(owner, method)

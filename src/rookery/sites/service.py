@@ -14,6 +14,9 @@ from .certificates import SERVER, check
 from .host import Host
 
 THREADS = 4  # frames of several runs, and of one run again while the first is executed
+# by itself a second process may listen at the same port and take some of the frames, and a server whose frame takes minutes is cut off
+# because it asks too often whether the site is still there
+OWN = [("grpc.so_reuseport", 0), ("grpc.http2.min_ping_interval_without_data_ms", 10_000)]
 
 
 class Service:
@@ -28,8 +31,7 @@ class Service:
             raise ConfigError(f"a site that listens at {address!r} needs certificates, so that nobody else can ask it anything: write "
                               "certificates = \"folder\", or listen at a unix:path")
         handler = grpc.method_handlers_generic_handler("rookery.Site", {"Answer": grpc.unary_unary_rpc_method_handler(self._answer)})
-        # by itself a second process may listen at the same port, and take some of the frames
-        self.server: Any = grpc.server(ThreadPoolExecutor(THREADS), handlers=(handler,), options=[*OPTIONS, ("grpc.so_reuseport", 0)])
+        self.server: Any = grpc.server(ThreadPoolExecutor(THREADS), handlers=(handler,), options=[*OPTIONS, *OWN])
         if certificates is not None:
             key, certificate, authority = read_pems(Path(certificates), "site")
             check(host.name, Path(certificates), key, certificate, authority)

@@ -12,8 +12,7 @@ import torch
 from hosts import ALL, ROWS, RUN, Probe, answer, error, frame, greeting, host, made, step, welcome
 
 from rookery.data import Data
-from rookery.engines import frames
-from rookery.engines.frames import VERSION, describe, pack, unpack
+from rookery.engines.frames import VERSION, pack, unpack
 from rookery.errors import WriteError
 from rookery.sites import Host
 from rookery.sites import host as hosting
@@ -104,35 +103,6 @@ def test_the_digest_of_rows_says_nothing_to_who_guesses_them(tmp_path: Path) -> 
     assert secret[0] == secret[1] != secret[2]
     open_ = [welcome(host(tmp_path / "none"), run)["digest"] for run in ("one", "two")]
     assert open_[0] == open_[1]
-
-
-# programs
-
-
-def test_a_program_of_another_source_is_refused(tmp_path: Path) -> None:
-    at = host(tmp_path)
-    welcome(at)
-    full = f"{Probe.__module__}.Probe"
-    refusal = f"program {full!r} is another one here than at the server: install the same version at both"
-    assert error(at, frame(1, step(), programs={full: "0" * 16})) == ("FrameError", refusal)
-    assert error(at, frame(1, step(), programs={})) == (
-        "FrameError", f"program {full!r} came without the digest that says it is the same here")
-    assert error(at, frame(1, step(), programs={full: frames.digest_of(full), "no.Such": ""}))[0] == "FrameError"
-    assert drawn(at)
-
-
-def test_a_program_with_another_base_is_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    def other(self: Any, c: Any, x: Any) -> Any:
-        return x * 2 - 1
-
-    def digest(base: type) -> str:
-        type("Child", (base,), {"__module__": "somewhere"})
-        return frames.digest_of.__wrapped__("somewhere.Child")
-
-    for name in ("Probe", "Child"):
-        monkeypatch.setitem(frames.PROGRAMS, f"somewhere.{name}", Probe)  # and gone again after the test
-    changed = type("Probe", (Probe,), {"__module__": "somewhere", "same": other})
-    assert digest(Probe) == digest(Probe) != digest(changed)
 
 
 # draws
@@ -293,12 +263,3 @@ def test_a_mistake_in_a_function_leaves_the_state_as_it_was(tmp_path: Path) -> N
     assert (name, message) == ("EngineError", "ZeroDivisionError: in the function")
     assert (site.versions, site.counter, site.last) == before
     assert torch.equal(answer(at, frame(3, base=1, want=[2]))[0], torch.ones(1, dtype=torch.float64))
-
-
-def test_a_program_inside_a_program_must_be_the_same_too(tmp_path: Path) -> None:
-    at = host(tmp_path)
-    welcome(at)
-    inside = step()
-    inside["fn"][0]["fields"]["batch"] = describe(Probe(2))
-    full = f"{Probe.__module__}.Probe"
-    assert error(at, frame(1, inside, programs={}))[1].startswith(f"program {full!r} came without the digest")

@@ -1,0 +1,37 @@
+"""An owner who allows an algorithm by its name has allowed all that it runs, in training; and the log has it all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hosts import ALL, host
+from served_cases import BY_NAME
+
+from rookery.engines.remote import Remote
+from rookery.engines.transport import InProcess
+from rookery.sites.audit import Audit
+from rookery.sites.host import Own
+from rookery.testing.laws import BATCH
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_its_name_is_enough(name: str, tmp_path: Path) -> None:
+    case = BY_NAME[name]
+    k = case.solved()
+    rules = replace(ALL, algorithms=(type(case.make(case.lr, 1, BATCH)).__name__,), others=("set-up",))
+    whole = case.federation(k, engine="loop")
+    at = host(tmp_path, rules, owner=Own(lambda asked: (whole.problem, whole.data)))
+    engine = Remote(InProcess({"north": at.answer}))
+    fed, state = case.advance(replace(k, data=engine.greet(["north"], {})), case.lr, 1, BATCH, 2, engine=engine)
+    other, expected = case.advance(k, case.lr, 1, BATCH, 2, engine="loop")
+    assert torch.equal(state.x, expected.x)
+    assert fed.ledger == other.ledger
+    entries = list(Audit(at.place(engine.run) / "log.jsonl").entries())
+    assert [entry.frame for entry in entries] == list(range(len(entries)))
+    assert sum(entry.bytes for entry in entries) == engine.frame_bytes
+    # what left is what the ledger says, and what did not is not there
+    up = sum(fed.ledger[phase].floats_up for phase in ("setup", "train"))
+    assert sum(entry.numbers for entry in entries[1:]) == up
