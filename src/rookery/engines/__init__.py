@@ -1,6 +1,6 @@
 """Where client functions run."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .auto import Auto
 from .loop import Loop
@@ -10,6 +10,9 @@ from .shards import Shards
 from .transport import InProcess, Transport
 from .vectorised import Vectorised
 from .wire import Wire
+
+if TYPE_CHECKING:
+    from .grpc import Grpc
 
 __all__ = ["Auto", "Grpc", "InProcess", "Loop", "Ray", "Remote", "Shards", "Transport", "Vectorised", "Wire"]
 
