@@ -20,7 +20,6 @@ class Rules:
 
     algorithms: those whose functions may run, by their names, as "FedDRO", or some of their functions, as "FedDRO.track"
     others:     groups of functions that are no algorithm's: "evaluation", "set-up"
-    objectives: what may be trained, by the names of `rookery list`; of no use where the owner has a problem of their own
     min_batch:  nothing is computed from fewer different rows at once
     salt:       "secret": draws depend on a number that never leaves the site, so that no server can choose or foresee them; "none": they
                 are those of a simulation, for rehearsals and tests
@@ -33,7 +32,6 @@ class Rules:
 
     algorithms: tuple[str, ...] = ()
     others: tuple[str, ...] = ("evaluation", "set-up")
-    objectives: tuple[str, ...] = ()
     min_batch: int = 5
     salt: Literal["secret", "none"] = "secret"
     runs: int = 1000
