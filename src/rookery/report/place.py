@@ -9,6 +9,7 @@ from .numbers import Method
 
 LOCAL = ("auto", "loop", "vectorised")  # engines without a frame; what is after a colon is what `auto` chose
 WIRE = "wire"
+RAY = "ray"
 HOW = {"iid": " by chance", "dirichlet": " by Dirichlet draws, so that sites differ in their shares of the classes",
        "shards": " so that each has a few of the classes", "quantity": " by chance, in unequal sizes",
        "column": " as a column of the table says", "pooled": ", which has all of them"}
@@ -19,10 +20,13 @@ def place(found: Sequence[Method]) -> str:
     engines = {method.label: {_engine(record.about.get("engine")) for record in method.records} for method in found}
     every = {engine for some in engines.values() for engine in some}
     counts = sorted({len(sites) for method in found for record in method.records if (sites := record.about.get("sites"))})
-    if not counts or not every <= {*LOCAL, WIRE}:
+    if not counts or not every <= {*LOCAL, WIRE, RAY}:
         return ""
     sites = several(counts[0], "site") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} sites"
-    said = f"This was a simulation in one process on one machine, with the rows spread over {sites}{_how(found)}. "
+    where = "in one process on one machine"
+    if RAY in every:
+        where = "in the processes of a Ray cluster" + (", in part" if len(every) > 1 else "")
+    said = f"This was a simulation {where}, with the rows spread over {sites}{_how(found)}. "
     if every == {WIRE}:
         said += "Server and sites spoke through the frames of bytes that a network would carry, and none of them left the process. "
     elif WIRE in every:

@@ -12,7 +12,7 @@ from torch import Tensor
 from rookery import Data, FedAvg, Federation, Minimization
 from rookery.data import Request
 from rookery.engines import Wire
-from rookery.engines.frames import describe, pack, unpack
+from rookery.engines.frames import describe, digest_of, named, pack, unpack
 from rookery.engines.site import Site
 from rookery.errors import AlgorithmError
 from rookery.federation import rng
@@ -61,7 +61,8 @@ def many_calls(min_batch: int) -> np.ndarray:
 def answer(made: Setting, call: int, batch: int = BATCH) -> Tensor | str:
     """What the site uploads for one local step of length 1 from the origin, the mean of b·a over a batch; or its refusal."""
     program, x = FedAvg(1.0, 1, batch), torch.zeros(3, dtype=torch.float64)
-    frame = pack({"run": "run", "k": 1, "base": 0, "clients": [0], "want": [2], "free": [], "forget": [], "ops": [
+    frame = pack({"run": "run", "k": 1, "base": 0, "clients": [0], "want": [2], "free": [], "forget": [],
+                  "programs": {name: digest_of(name) for name in named(describe(program))}, "ops": [
         {"op": "map", "fn": [describe(program), "step"], "arguments": [{"ref": 1}, {"value": 1.0}], "out": [2], "times": 1,
          "phase": "train", "call": call, "known": 0}]}, {1: x})
     header, sent = unpack(Site(made, "run").answer(frame))

@@ -11,7 +11,7 @@ from running import changed
 from scipy.stats import ttest_rel
 
 from rookery.objectives.declare import objectives
-from rookery.report.place import HOW, LOCAL, WIRE
+from rookery.report.place import HOW, LOCAL, RAY, WIRE
 from rookery.report.terms import COSTS, meaning
 from rookery.studies import parse
 from rookery.studies.build import build
@@ -60,7 +60,7 @@ def test_runs_that_do_not_say_where_they_ran_are_not_spoken_for(tmp_path: Path) 
 def test_the_page_knows_every_engine_and_every_way_to_spread_rows() -> None:
     ways, _ = get_args(get_type_hints(SitesSection)["how"])
     assert set(get_args(ways)) == set(HOW)
-    assert set(get_args(get_type_hints(FederationSection)["engine"])) == {*LOCAL, WIRE}
+    assert set(get_args(get_type_hints(FederationSection)["engine"])) == {*LOCAL, WIRE, RAY}
 
 
 @pytest.mark.parametrize("engine", ["loop", "wire"])
