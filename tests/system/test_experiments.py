@@ -78,6 +78,7 @@ def test_the_counterexample_comes_out_again_as_recorded(tmp_path: Path, monkeypa
 # what they share
 
 
+@pytest.mark.slow
 def test_the_command_runs_from_the_projects_root_and_starts_processes(tmp_path: Path) -> None:
     """Started processes read run.py again, and must find what it imports."""
     subprocess.run([sys.executable, "experiments/template/run.py", "--quick", "--jobs", "2", "--out", str(tmp_path)], check=True,

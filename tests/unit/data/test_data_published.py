@@ -59,7 +59,7 @@ def at_hand(name: str, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple
 
 
 @published
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "omniglot")) for name in PUBLISHED])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("omniglot", "cifar10"))) for name in PUBLISHED])
 def test_published_files_have_the_published_shapes_and_counts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = at_hand(name, monkeypatch)
     shape, *counts = PUBLISHED[name]

@@ -1,4 +1,4 @@
-"""A thousand corrupted frames, each with a digest that fits, are refused without a trace."""
+"""Hundreds of corrupted frames, each with a digest that fits, are refused without a trace."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from recorded_frames import Moment
 
 
-@settings(max_examples=1000, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.data())
-def test_a_thousand_corrupted_frames_are_refused_without_a_trace(moments: list[Moment], data: st.DataObject) -> None:
+def test_hundreds_of_corrupted_frames_are_refused_without_a_trace(moments: list[Moment], data: st.DataObject) -> None:
     label = data.draw(st.sampled_from([*BYTES, "splice", *STRUCTURED]))
     if label == "splice":
         moment, other = data.draw(st.sampled_from(moments)), data.draw(st.sampled_from(moments))
