@@ -163,14 +163,15 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _keep(self, kept: Chosen, job: Job, measure: Measure) -> None:
         outcome = kept.outcomes[0]
-        self.net_ = job.model.module(outcome.vector)
+        # in float64, so that what is said of a row does not depend on those beside it
+        self.net_ = job.model.module(outcome.vector).double()
         self.calibrator_ = calibrate(job.fed, outcome.vector, "validation", len(self.classes_),
                                      "platt" if len(self.classes_) == 2 else "temperature")
         self.thresholds_ = [self.calibrator_.probability_at(margin) for margin in outcome.margins] if measure.decides else None
         self.personal_: dict[str, Any] = {}
         if job.personal is not None:
             vectors = job.personal.fed.collect(job.personal._of(job.personal.how, outcome.vector))
-            self.personal_ = {name: job.model.module(vector) for name, vector in zip(job.fed.data.names, vectors, strict=True)}
+            self.personal_ = {name: job.model.module(vector).double() for name, vector in zip(job.fed.data.names, vectors, strict=True)}
 
     def _inputs(self, X: NDArray[np.float64]) -> Tensor:
         return torch.from_numpy(((X - self.centre_) / self.scale_).clip(-1e6, 1e6).astype(np.float32))
@@ -179,7 +180,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The calibrated probability of each class; for the goal personal by the models of the rows' sites, where these are known."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
-        inputs = self._inputs(X)
+        inputs = self._inputs(X).double()
         with torch.inference_mode():
             outputs: Tensor = self.net_(inputs)
             if sites is not None and self.personal_:
