@@ -103,8 +103,9 @@ class Remote:
             buffer = buffers[tuple(values)] = buffers.get(tuple(values)) or Buffer(values)  # most sites are sent the same
             free = (place.late | flush.free) & (place.held | set(values) | made)
             ops = [described(op, positions, [place.own.get(client, set()) for client in clients]) for op in flush.ops]
-            asked.append(Asked(place, self._frame(place, clients, ops, buffer, wants, free), clients, len(wants), set(values), made, free,
-                               named(ops)))
+            programs = named(ops) - place.programs
+            frame = self._frame(place, clients, ops, buffer, wants, free, programs)
+            asked.append(Asked(place, frame, clients, len(wants), set(values), made, free, programs))
             rows.update({position: (place.name, row) for row, position in enumerate(positions)})
         replies = self._ask(asked)
         for one in asked:
@@ -126,10 +127,9 @@ class Remote:
         return [(place, found[place.name]) for place in self.places if place.name in found]
 
     def _frame(self, place: Place, clients: list[int], ops: list[Any], values: dict[int, Tensor] | Buffer, wants: Sequence[int],
-               free: Iterable[int]) -> bytes:
+               free: Iterable[int], programs: Iterable[str] = ()) -> bytes:
         place.sent += 1
-        programs = {name: digest_of(name) for name in sorted(named(ops) - place.programs)}
-        return pack({"run": self.run, "k": place.sent, "base": place.base, "programs": programs,
+        return pack({"run": self.run, "k": place.sent, "base": place.base, "programs": {name: digest_of(name) for name in sorted(programs)},
                      "clients": [place.clients.index(client) for client in clients], "ops": ops, "want": list(wants),
                      "free": sorted(free), "forget": place.tags}, values)
 
