@@ -11,7 +11,7 @@ from .exits import INTERRUPTED, WRONG
 def main() -> None:
     """Errors on purpose become one sentence; anything else is a fault and shows its trace."""
     try:
-        from . import adapt, commands, compare, fit, show, site, tables  # noqa: F401 (they add themselves to the application)
+        from . import adapt, commands, compare, federate, fit, show, site, tables  # noqa: F401 (they add themselves to the application)
         from .console import app, complain
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("typer", "click", "rich"):

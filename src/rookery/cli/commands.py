@@ -17,6 +17,8 @@ from .exits import DIVERGED, INTERRUPTED
 from .manners import AsJson, DryRun, LogLevel, Quiet, Seed, Sets, Voice, duration, overrides, speaking
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..studies.description import Description
     from ..studies.forecast import Forecast
     from ..studies.job import Job
@@ -34,7 +36,6 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
         seed: Seed = None, dry_run: DryRun = False, quiet: Quiet = False, as_json: AsJson = False, log_level: LogLevel = "warning") -> None:
     """Train as a file describes; history, checkpoints and predictions go to the run's folder."""
     from ..studies.description import read
-    from ..training.keeper import CHECKPOINT
 
     with speaking("run", quiet, as_json, log_level) as voice:
         config = read(file, overrides(set, seed))
@@ -43,29 +44,35 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
         if dry_run:
             _foretell(voice, config, minutes)
             return
-        folder = out or Path("runs") / file.stem
-        if resume and not any((folder / name).exists() for name in (CHECKPOINT, "description.json")):
-            raise CheckpointError(f"there is no run in {folder} to go on with; leave --resume out to begin one, or name its folder with "
-                                  "--out")
-        try:
-            job, result = _train(voice, config, folder, label or folder.name, resume, minutes, [(name, file.stem) for name in track or ()])
-        except KeyboardInterrupt:
-            saved = (folder / CHECKPOINT).exists()
-            voice.say(folder=str(folder), reason="interrupted")
-            complain(f"interrupted; --resume goes on from the last checkpoint in {folder}" if saved else
-                     "interrupted before there was anything to keep; the same command begins anew")
-            raise typer.Exit(INTERRUPTED) from None
-        _say_result(voice, job, result, folder)
-        if result.reason == "diverged":
-            kept = f"; {folder / CHECKPOINT} holds the run as it was before" if (folder / CHECKPOINT).exists() else ""
-            complain(f"diverged: {result.failure}{kept}")
-            raise typer.Exit(DIVERGED)
-        if result.reason == "interrupted":
-            raise typer.Exit(INTERRUPTED)
+        train(voice, config, out or Path("runs") / file.stem, label, resume, minutes, [(name, file.stem) for name in track or ()])
+
+
+def train(voice: Voice, config: Description, folder: Path, label: str, resume: bool, minutes: float | None, track: list[tuple[str, str]],
+          make: Callable[[Description, Path], Job] | None = None) -> None:
+    """Train a description in a folder, by a job that is built here or made elsewhere, and say what came of it."""
+    from ..training.keeper import CHECKPOINT
+
+    if resume and not any((folder / name).exists() for name in (CHECKPOINT, "description.json")):
+        raise CheckpointError(f"there is no run in {folder} to go on with; leave --resume out to begin one, or name its folder with --out")
+    try:
+        job, result = _train(voice, config, folder, label or folder.name, resume, minutes, track, make)
+    except KeyboardInterrupt:
+        saved = (folder / CHECKPOINT).exists()
+        voice.say(folder=str(folder), reason="interrupted")
+        complain(f"interrupted; --resume goes on from the last checkpoint in {folder}" if saved else
+                 "interrupted before there was anything to keep; the same command begins anew")
+        raise typer.Exit(INTERRUPTED) from None
+    _say_result(voice, job, result, folder)
+    if result.reason == "diverged":
+        kept = f"; {folder / CHECKPOINT} holds the run as it was before" if (folder / CHECKPOINT).exists() else ""
+        complain(f"diverged: {result.failure}{kept}")
+        raise typer.Exit(DIVERGED)
+    if result.reason == "interrupted":
+        raise typer.Exit(INTERRUPTED)
 
 
 def _train(voice: Voice, config: Description, folder: Path, label: str, resume: bool, minutes: float | None,
-           track: list[tuple[str, str]]) -> tuple[Job, Run]:
+           track: list[tuple[str, str]], make: Callable[[Description, Path], Job] | None = None) -> tuple[Job, Run]:
     from ..studies.build import build
     from ..training import tracking
     from ..training.files import held
@@ -75,7 +82,7 @@ def _train(voice: Voice, config: Description, folder: Path, label: str, resume: 
         if not resume:
             refuse_taken(folder)
         trackers = [tracking.tracker(name, folder, run) for name, run in track]
-        job = build(config, folder)
+        job = (make or build)(config, folder)
         _announce(voice, job)
         with voice.progress("round") as bar:
             metric = config.objective.declared.metric
@@ -91,7 +98,7 @@ def _announce(voice: Voice, job: Job) -> None:
     config, data = job.description, job.fed.data
     voice.say(_about(job), algorithm=job.algorithm_name, objective=config.objective.name, data=config.data.source,
               engine=job.fed.engine.name, sites=len(data.names), classes=len(job.test.classes), parameters=job.model.size,
-              rows={"training": int(data.sizes.sum()), "validation": int(job.held.sizes.sum()), "test": len(job.test)})
+              rows={"training": int(data.sizes.sum()), "validation": int(job.held.sizes.sum()), "test": job.tested})
     for note in job.notes:
         voice.warn(note)
     if (coming := job.forecast()) is not None:

@@ -84,6 +84,28 @@ def _by_group(labels: NDArray[Any], groups: NDArray[Any], shares: NDArray[np.flo
     return chosen[member]
 
 
+def hold_apart(labels: Column, owner: Column, share: float, seed: int = 0) -> NDArray[np.bool_]:
+    """Which rows are set aside where every owner chooses by itself: a stratified share of its own rows, by the seed and its name.
+
+    An owner of one row keeps it to train on.
+
+    >>> labels, owner = [0, 1] * 40, ["north"] * 40 + ["south"] * 40
+    >>> both, one = hold_apart(labels, owner, 0.25), hold_apart(labels[:40], owner[:40], 0.25)
+    >>> int(both.sum()), bool((both[:40] == one).all())
+    (20, True)
+    """
+    if not 0 < share < 1:
+        raise DataError(f"the share to hold out must lie between 0 and 1, not {share}")
+    labels, owner = column(labels), column(owner, "the site column").astype(str)
+    held = np.zeros(len(labels), dtype=bool)
+    for name in np.unique(owner):
+        own = np.flatnonzero(owner == name)
+        if len(own) > 1:
+            drawn = _by_row(labels[own], np.asarray([1 - share, 0.0, share]), np.random.default_rng([seed, rng.name_key(str(name))]))
+            held[own] = drawn == 2
+    return held
+
+
 def by_hash(groups: NDArray[np.int64], share: float, seed: int, purpose: str) -> NDArray[np.bool_]:
     """Which rows are set aside where all rows of a group stay together: those whose group's hash falls below the share.
 

@@ -270,7 +270,8 @@ def _welcome(site: str, reply: bytes | Exception) -> Welcome:
         raise error_of(header["error"], site, site)
     match header.get("welcome"):
         case {"clients": list(clients), "counter": int(counter), "digest": str(digest), "salt": str(salt), "min_batch": int(least),
-              "splits": list(splits)} if header.get("site") == site and counter >= 0 and all(
-                  isinstance(client, list) and [type(entry) for entry in client] == [str, int] for client in clients):
+              "splits": dict(splits)} if header.get("site") == site and counter >= 0 and all(
+                  isinstance(client, list) and [type(entry) for entry in client] == [str, int] for client in clients) and all(
+                  isinstance(sizes, list) and [type(size) for size in sizes] == [int] * len(clients) for sizes in splits.values()):
             return Welcome(site, [(name, size) for name, size in clients], counter, digest, salt, least, splits)
     raise UploadError(site, f"its welcome has no known form; it says that it is {header.get('site')!r}")

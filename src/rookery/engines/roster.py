@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ class Roster(Data):
     """Clients by name, with the number of their rows, and no rows; `digests` tell whether a site's rows are those of another day."""
 
     digests: tuple[str, ...] = ()
+    least: Mapping[str, int] = MappingProxyType({})  # by site: nothing is computed from fewer rows at once
 
     def _moved(self, device: torch.device) -> Data:
         return self
@@ -38,7 +40,7 @@ class Welcome:
     digest: str
     salt: str
     min_batch: int
-    splits: list[str]
+    splits: dict[str, list[int]]  # how many rows each client has of them
 
 
 def hello(problem: dict[str, Any], seed: int, precision: torch.dtype | None, min_batch: int) -> dict[str, Any]:
@@ -55,6 +57,16 @@ def roster(welcomes: Sequence[Welcome]) -> Roster:
     if twice is not None:
         where = [welcome.site for welcome in welcomes if twice in dict(welcome.clients)]
         raise EngineError(f"every client has a name of its own, and {twice!r} is at {' and '.join(map(repr, where))}: rename one of them")
-    found = Roster({}, tuple(names), np.asarray([size for _, size in clients], dtype=np.int64))
+    every = dict.fromkeys(split for welcome in welcomes for split in welcome.splits)
+    splits = {split: _those_with(names, [size for welcome in welcomes for size in welcome.splits.get(split, [0] * len(welcome.clients))])
+              for split in every}
+    found = Roster({}, tuple(names), np.asarray([size for _, size in clients], dtype=np.int64), splits)
     object.__setattr__(found, "digests", tuple(f"{welcome.site} {welcome.digest}" for welcome in welcomes))
+    object.__setattr__(found, "least", {welcome.site: welcome.min_batch for welcome in welcomes})
     return found
+
+
+def _those_with(names: Sequence[str], sizes: Sequence[int]) -> Roster | None:
+    """The clients that have rows of a split."""
+    there = [(name, size) for name, size in zip(names, sizes, strict=True) if size]
+    return Roster({}, tuple(name for name, _ in there), np.asarray([size for _, size in there], dtype=np.int64)) if there else None

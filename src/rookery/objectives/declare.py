@@ -115,15 +115,15 @@ class Objective:
             raise ConfigError(f"objective.name = \"{self.name}\" needs two classes, there are {classes}: name the positive ones in "
                               "[data] positive = [\"…\"]")
 
-    def rows(self, data: Data, entries: Mapping[str, Any], seed: int) -> Data:
-        """The clients' rows with the columns that it reads."""
+    def rows(self, data: Data, entries: Mapping[str, Any], seed: int, names: Sequence[str] | None = None) -> Data:
+        """The clients' rows with the columns that it reads; `names` are those of all clients, also of those that are elsewhere."""
         made = {column.name: column.make(data, entries, seed) for column in self.columns if column.name not in data.fields}
         data = Data(data.fields | made, data.names, data.sizes) if made else data
-        return with_site(data, data.names) if "site" in (entries.get("field"), entries.get("label")) else data
+        return with_site(data, names or data.names) if "site" in (entries.get("field"), entries.get("label")) else data
 
     def problem(self, given: Given, sampling: Sampler | None = None, batch: int | None = None) -> Problem:
         """The problem. `sampling` says how clients draw; `batch` is the number of rows that an algorithm will ask for, if it is known."""
-        for named in {"field", "label"} & given.entries.keys():
+        for named in {"field", "label"} & given.entries.keys() if given.data.fields else ():  # real sites look at their own
             given.column(given.entries[named], named)
         if sampling is None and batch is not None:
             sampling = next((column.sampler(given.data, batch) for column in self.columns if column.sampler is not None), None)

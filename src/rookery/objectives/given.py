@@ -41,9 +41,15 @@ class Given:
     classes: int
     entries: Mapping[str, Any] = field(default_factory=dict)
     kind: type[Problem] = Problem
+    counts: Mapping[str, int] = field(default_factory=dict)  # how many values columns have, of those that everybody agrees on
 
     def count(self, column: str) -> int:
         """How many values a column of whole numbers has, counted from 0."""
+        if column in self.counts:
+            return self.counts[column]
+        if not self.data.fields:
+            raise ConfigError(f"objective.field is {column!r}, whose values real sites must agree on: keep the column in the schema, and "
+                              f"declare them there under categories; those that are, are {', '.join(sorted(self.counts))}")
         values = self.column(column)
         if values.dim() != 1 or values.is_floating_point():
             raise ConfigError(f"objective.field is {column!r}, which must number groups: one whole number a row, from 0; it holds "

@@ -18,7 +18,7 @@ from .. import __version__
 from ..data.store import Data
 from ..engines.frames import VERSION, expect, natural, pack, unpack
 from ..engines.site import Site
-from ..errors import EngineError, FrameError, Refused, RookeryError, StateLost, WriteError
+from ..errors import DataError, EngineError, FrameError, Refused, RookeryError, StateLost, WriteError
 from ..federation.client import Setting
 from ..problems.base import Problem
 from ..training.files import write_whole
@@ -98,10 +98,11 @@ class Host:
     name:   the site's, by which the server knows it
     owner:  says what a run is about here
     folder: where each run has its log, its salt and its checkpoints; a host that is started again goes on with the runs that it has there
+    modules: of one's own, that a run may name
     """
 
-    def __init__(self, name: str, owner: Owner, rules: Rules, folder: Path | str) -> None:
-        self.name, self.owner, self.rules, self.folder = name, owner, rules, Path(folder)
+    def __init__(self, name: str, owner: Owner, rules: Rules, folder: Path | str, modules: tuple[str, ...] = ()) -> None:
+        self.name, self.owner, self.rules, self.folder, self.modules = name, owner, rules, Path(folder), modules
         self.folder.mkdir(parents=True, exist_ok=True)
         self.runs: dict[str, _Run] = {}  # the one that was asked last at the end
         self.lock = threading.Lock()
@@ -121,7 +122,7 @@ class Host:
             # words of errors that are not ours may be those of rows
             told = error if isinstance(error, RookeryError) else EngineError(f"{type(error).__name__}; the site's log has its words")
             try:
-                Audit(self.folder / "refused.jsonl").write(Entry(run, 0, [], refused=_words(error)))
+                Audit(self.folder / "refused.jsonl").write(Entry(run, 0, [], refused=_words(error.__cause__ or error)))
             except WriteError as unwritten:
                 told = unwritten
             return self._reply(run, {"error": [type(told).__name__, str(told)[:LONGEST]], "client": self.name})
@@ -172,7 +173,7 @@ class Host:
         print_of = [*data.fingerprint(), *([str(salt)] if salt else [])]  # nobody can compare it with that of rows that they guess
         return {"clients": [[name, int(size)] for name, size in zip(data.names, data.sizes, strict=True)], "counter": found.site.counter,
                 "fresh": fresh, "digest": hashlib.sha256("\0".join(print_of).encode()).hexdigest(), "salt": "secret" if salt else "none",
-                "min_batch": found.site.empty.setting.min_batch, "splits": sorted(data.splits)}
+                "min_batch": found.site.empty.setting.min_batch, "splits": {name: _sizes(data, name) for name in sorted(data.splits)}}
 
     def _open(self, run: str, hello: dict[str, Any], salt: int) -> _Run:
         if self.rules.salt == "secret" and not salt:
@@ -180,12 +181,15 @@ class Host:
         precision = expect(hello, "precision", str)
         if precision not in PRECISIONS:
             raise FrameError(f"a precision is one of {', '.join(PRECISIONS)}; got {precision!r}")
-        problem, data = self.owner.prepare(expect(hello, "problem", dict), self.rules)
+        try:
+            problem, data = self.owner.prepare(expect(hello, "problem", dict), self.rules)
+        except DataError as error:  # its words may have cells of rows
+            raise Refused("the rows of this site do not fit this run; the site's log says why") from error
         least = max(self.rules.min_batch, natural(hello, "min_batch"))
         setting = Setting(problem, data, natural(hello, "seed"), PRECISIONS[precision], min_batch=least, salt=salt)
         folder = self.place(run)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return _Run(Site(setting, run, folder, self.name), Account(self.rules), Audit(folder / "log.jsonl"))
+        return _Run(Site(setting, run, folder, self.name), Account(self.rules, self.modules), Audit(folder / "log.jsonl"))
 
     def _keep(self, run: str, found: _Run) -> None:
         while len(self.runs) >= MOST_RUNS:
@@ -193,7 +197,14 @@ class Host:
         self.runs[run] = found
 
 
-def _words(error: Exception) -> str:
+def _sizes(data: Data, split: str) -> list[int]:
+    """How many rows each client has of a split."""
+    rows = data.split(split)
+    own = {} if rows is None else dict(zip(rows.names, rows.sizes.tolist(), strict=True))
+    return [own.get(name, 0) for name in data.names]
+
+
+def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 

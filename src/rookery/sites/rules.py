@@ -9,7 +9,7 @@ from typing import Literal
 from ..errors import ConfigError, Refused
 from ..federation.program import PROGRAMS
 
-GROUPS = {"evaluation": ("rookery.metrics.", "rookery.studies.evaluation."),
+GROUPS = {"evaluation": ("rookery.metrics.", "rookery.studies.evaluation.", "rookery.objectives."),
           "set-up": ("rookery.studies.agreement.", "rookery.federation.program.", "rookery.models.norm.", "rookery.studies.job.")}
 """Programs beside algorithms, by the modules they are in: scores of rows that were held out, and what sites agree on before training."""
 
@@ -19,6 +19,7 @@ class Rules:
     """What may run, and how much of it. Everything else is refused, and the log says so.
 
     algorithms: those whose functions may run, by their names, as "FedDRO", or some of their functions, as "FedDRO.track"
+    objectives: what may be minimised, by name, as "cross_entropy"; where the rows are of one's own function, that says it
     others:     groups of functions that are no algorithm's: "evaluation", "set-up"
     min_batch:  nothing is computed from fewer different rows at once
     salt:       "secret": draws depend on a number that never leaves the site, so that no server can choose or foresee them; "none": they
@@ -31,6 +32,7 @@ class Rules:
     """
 
     algorithms: tuple[str, ...] = ()
+    objectives: tuple[str, ...] = ()
     others: tuple[str, ...] = ("evaluation", "set-up")
     min_batch: int = 5
     salt: Literal["secret", "none"] = "secret"
@@ -78,6 +80,7 @@ class Account:
     """What a run has used up of what its rules allow."""
 
     rules: Rules
+    modules: tuple[str, ...] = ()  # of one's own, that functions may name
     frames: int = 0
     steps: int = 0
     bytes: int = 0
@@ -106,6 +109,10 @@ class Account:
             self.asked.append(f"{name} (refused)")
             raise Refused(f"{name} with least={fn.__self__.least} tells of fewer than the min_batch={self.rules.min_batch} different rows "  # type: ignore[attr-defined]
                           "that anything here is computed from")
+        strange = [metric for metric in getattr(fn.__self__, "metrics", ()) if str(metric).partition(":")[0] not in self.modules]
+        if strange:
+            self.asked.append(f"{name} (refused)")
+            raise Refused(f"{name} names {strange[0]!r}, whose module is not among those that a run may name here (site.modules)")
         if self.steps + times > self.rules.steps:
             self.asked.append(f"{name} {times} times (refused)")
             raise Refused(f"a run may take {self.rules.steps} steps here; this one has taken {self.steps}, and asks for {times} more")

@@ -13,6 +13,7 @@ from ..errors import ConfigError
 from ..problems.base import Problem
 from ..studies.modules import find
 from ..studies.values import build_section, nearest
+from .files import Files, RowsSection
 from .host import Host, Own, Owner
 from .rules import Rules
 
@@ -35,19 +36,8 @@ class SiteSection:
     modules: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class RowsSection:
-    """[rows] where the rows are.
-
-    own: a function module:name of one's own, which returns a problem and its clients' rows, as a `Problem` and `Data`; one that takes an
-         argument is given the words in which the server describes the problem, a dict
-    """
-
-    own: str
-
-
 SECTIONS: dict[str, type[Any]] = {"site": SiteSection, "rows": RowsSection, "may": Rules}
-EXAMPLES = {"site": 'name = "north"', "rows": 'own = "mymodule:rows"', "may": 'algorithms = ["FedAvg"]'}
+EXAMPLES = {"site": 'name = "north"', "rows": 'table = "rows.csv"', "may": 'algorithms = ["FedAvg"]'}
 
 
 @dataclass(frozen=True)
@@ -69,6 +59,8 @@ class SiteFile:
 
     def owner(self) -> Owner:
         """Who says what a run is about here."""
+        if self.rows.own is None:
+            return Files(self.site.name, self.rows, self.site.modules, self.beside)
         make = find(self.rows.own, "rows.own", self.beside)
         if not callable(make):
             raise ConfigError(f"rows.own is a function that returns a problem and data; {self.rows.own} is {type(make).__name__}")
@@ -88,7 +80,7 @@ class SiteFile:
         for module in self.site.modules:
             find(f"{module}:__name__", "site.modules", self.beside)
         self.may.check()
-        return Host(self.site.name, self.owner(), self.may, self.folder)
+        return Host(self.site.name, self.owner(), self.may, self.folder, self.site.modules)
 
 
 def read_site(file: Path) -> SiteFile:

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from ..data.tables.cells import is_missing
 from ..data.tables.encoder import Category, Encoder, Number, Say, values_of
-from ..data.tables.schema import Schema
+from ..data.tables.kinds import order
+from ..data.tables.schema import ColumnSchema, Schema
 from ..data.tables.sheet import Sheet
 from ..errors import ConfigError, DataError
 from ..federation.federation import Federation
@@ -72,6 +73,15 @@ class Agreement(Program):
             out[k] = sum(count for name, count in zip(own, counts, strict=True) if name and name not in known)
         return out
 
+    def positives(self, c: Client, nothing: Tensor) -> Tensor:
+        """How many of this client's rows are positive."""
+        return (c.rows().labels > 0).double().sum()[None]
+
+    def form(self, c: Client, nothing: Tensor) -> Tensor:
+        """The shape of an input that is an array, which fills eight places."""
+        shape = c.rows().inputs.shape[1:]
+        return torch.tensor([len(shape), *shape, *[0] * (7 - len(shape))], dtype=torch.int64)
+
     def _names(self, c: Client) -> list[list[bytes]]:
         texts = c.rows().texts
         found = []
@@ -114,13 +124,24 @@ def raw_fields(sheet: Sheet, schema: Schema, say: Say | None = None) -> dict[str
 def _bytes(sheet: Sheet, name: str, schema: Schema) -> NDArray[np.uint8]:
     cells = sheet.texts(name)
     gone = is_missing(cells, schema.columns[name].missing, schema.missing)
-    different = {str(value): str(value).encode() for value in cells.unique()}
-    longest = max((len(raw) for raw in different.values()), default=1)
+    names = [str(value) for value in cells.unique()]
+    longest = max((len(name.encode()) for name in names), default=1)
     if longest > WIDEST:
         raise DataError(f"a category's name may have {WIDEST} bytes, but column {name!r} of {sheet.file} has one of {longest}; write "
                         "kind = \"text\" for it in the schema, or drop it")
-    array = np.asarray(cells.map(different).where(~gone, b""), dtype=f"S{max(longest, 1)}")
-    return np.ascontiguousarray(array).view(np.uint8).reshape(len(cells), -1)
+    table, place = name_bytes(["", *names]), {name: 1 + i for i, name in enumerate(names)}
+    return table[np.where(gone, 0, cells.map(place).to_numpy(dtype=np.int64))]
+
+
+def name_bytes(names: Sequence[str]) -> NDArray[np.uint8]:
+    """Names as rows of bytes, filled up with zeros.
+
+    >>> name_bytes(["a", "bc"]).tolist()
+    [[97, 0], [98, 99]]
+    """
+    raw = [name.encode() for name in names]
+    array = np.asarray(raw, dtype=f"S{max((len(name) for name in raw), default=1) or 1}")
+    return np.ascontiguousarray(array).view(np.uint8).reshape(len(raw), -1)
 
 
 def agree(fed: Federation[Any], schema: Schema, least: int = LEAST) -> Encoder:
@@ -175,13 +196,33 @@ def _agree_names(fed: Federation[Any], program: Agreement, texts: Sequence[str],
 
 
 def _count_others(fed: Federation[Any], program: Agreement, names: Sequence[Sequence[str]]) -> Tensor:
-    raw = [(k, name.encode()) for k, own in enumerate(names) for name in own]
-    width = max((len(name) for _, name in raw), default=1)
-    agreed = torch.zeros(len(raw), width, dtype=torch.uint8)
-    for place, (_, name) in enumerate(raw):
-        agreed[place, : len(name)] = torch.tensor(list(name), dtype=torch.uint8)
-    column = torch.tensor([k for k, _ in raw], dtype=torch.int64)
+    every = [(k, name) for k, own in enumerate(names) for name in own]
+    agreed = torch.from_numpy(name_bytes([name for _, name in every]))
+    column = torch.tensor([k for k, _ in every], dtype=torch.int64)
     return fed.sum(fed.map(program.others, *fed.broadcast(agreed, column)))
+
+
+def agree_on_arrays(fed: Federation[Any], least: int = LEAST) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The classes that clients with arrays or pictures have, and the shape of an input, which is the same at all."""
+    program = Agreement(least)
+    labels = agree(fed, Schema("labels", (), {"labels": ColumnSchema("category")}), least).columns[0]
+    assert isinstance(labels, Category)
+    if labels.other or labels.missing:
+        raise DataError(f"every class needs {least} training rows at some site, for its name to be told to the others; lower "
+                        "data.category_rows, or leave the rows of other classes out")
+    with fed.phase("setup"):
+        forms = fed.collect(fed.map(program.form, fed.broadcast(torch.zeros(1))))
+    for name, form in zip(fed.data.names, forms, strict=True):
+        if not torch.equal(form, forms[0]):
+            one, other = (tuple(shape[1 : 1 + int(shape[0])].tolist()) for shape in (forms[0], form))
+            raise DataError(f"inputs must have the same shape at all sites; {fed.data.names[0]!r} has {one} and {name!r} {other}")
+    return tuple(sorted(labels.categories, key=order)), tuple(forms[0][1 : 1 + int(forms[0][0])].tolist())
+
+
+def count_positives(fed: Federation[Any]) -> list[float]:
+    """How many positive training rows every client has."""
+    with fed.phase("setup"):
+        return [float(number) for number in fed.collect(fed.map(Agreement().positives, fed.broadcast(torch.zeros(1))))]
 
 
 def raw_problem() -> Minimization:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -15,10 +16,11 @@ from ..data import Data
 from ..data.partition import spread_alike
 from ..data.readers import Table
 from ..data.split import hold_out
-from ..data.tables.encoder import Category, Encoder
+from ..data.tables.encoder import Category, Encoder, Say
 from ..data.tables.rows import Rows, fingerprint
+from ..data.tables.schema import Schema
 from ..errors import ConfigError
-from ..federation.engine import choose
+from ..federation.engine import Engine, choose
 from ..federation.federation import Federation
 from ..federation.ledger import Ledger
 from ..metrics.personal import Adaptation
@@ -44,17 +46,43 @@ def build(config: Description, folder: Path | None = None) -> Job:
     return assemble(config, prepare(config), folder)
 
 
+class Elsewhere(Protocol):
+    """Real sites, at which a run makes its federations."""
+
+    @property
+    def quorum(self) -> int | None:
+        """So many clients must be there for a round."""
+        ...
+
+    def greet(self, config: Description, part: str, seed: int) -> tuple[Engine, Data]:
+        """An engine for a federation of some part of a run, and who its clients are."""
+        ...
+
+    def positives(self) -> list[float]:
+        """The positive training rows of every client."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """Rows that are with their sites, with those that they hold out, before anything is chosen that trains on them.
 
     test: the rows that the server tests on, with the names of classes and columns
+    elsewhere: real sites, which have the rows; `data` and `test` have none then
     """
 
     data: Data
     test: Table
     notes: tuple[str, ...] = ()
     setup: Ledger = field(default_factory=Ledger)
+    elsewhere: Elsewhere | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many values columns have, where everybody agrees on them."""
+        declared = {} if self.test.rows is None else self.test.rows.schema.declared
+        real = {} if self.elsewhere is None else {"labels": len(self.test.classes), "site": len(self.data.names)}
+        return {name: len(values) for name, values in declared.items()} | real
 
 
 def prepare(config: Description, split: int = 0) -> Prepared:
@@ -67,17 +95,23 @@ def prepare(config: Description, split: int = 0) -> Prepared:
     sites = config.sites.found(train, config.data.site)
     site = sites.spread(train, classes, seed)
     train, site, notes = _large_enough(train, site, sites.least)
-    data = Data.by_site(_fields(train), site.tolist())
-    data, held = hold_out(data, config.data.validation, seed + SPLIT * split, groups="group" if "group" in data.fields else None)
-    later = None if config.data.test_at == "server" else _at_sites(sites, train, site, test, seed)
-    setup = Ledger()
+    later = {} if config.data.test_at == "server" else {"test": _at_sites(sites, train, site, test, seed)}
+    data, setup = divide(config, train, site, split, later), Ledger()
     if train.rows is not None:
-        encoding = _agree(config, train.rows, data, setup)
-        data, held = (encoding.of(rows) for rows in (data, held))
-        train, test = (table.with_inputs(encoding.inputs, encoding.encoder) for table in (train, test))
-        later, notes = None if later is None else encoding.of(later), [*notes, *encoding.notes]
-    splits = {"validation": held} | ({} if later is None else {"test": later})
-    return Prepared(data.with_splits(**splits), test, tuple(notes), setup)
+        encoder, said = _agree(config, train.rows, data, setup)
+        encoding = Encoding(encoder, train.rows, said.append)
+        data, test = encoding.of(data), test.with_inputs(encoding.inputs, encoder)
+        notes = [*notes, *dict.fromkeys(said)]
+    return Prepared(data, test, tuple(notes), setup)
+
+
+def divide(config: Description, train: Table, site: NDArray[np.str_], split: int, later: Mapping[str, Data | None]) -> Data:
+    """The rows with their sites, each of which holds some out; `later` has the test rows, where sites have any."""
+    data = Data.by_site(sites_fields(train), site.tolist())
+    data, held = hold_out(data, config.data.validation, config.federation.seed + SPLIT * split,
+                          groups="group" if "group" in data.fields else None)
+    data = data.with_splits(validation=held, **{name: rows for name, rows in later.items() if rows is not None})
+    return Data(data.fields, data.names, data.sizes, {**later, **data.splits})  # sites may have none of a split that others have
 
 
 def assemble(config: Description, rows: Prepared, folder: Path | None = None) -> Job:
@@ -85,34 +119,46 @@ def assemble(config: Description, rows: Prepared, folder: Path | None = None) ->
     section, seed = config.federation, config.federation.seed
     if section.clients_per_round is not None and section.clients_per_round > len(rows.data.names):
         raise ConfigError(f"federation.clients_per_round is {section.clients_per_round}, but there are {len(rows.data.names)} sites")
-    classes, splits = len(rows.test.classes), {name: held for name, held in rows.data.splits.items() if held is not None}
-    data = config.objective.rows(rows.data, classes, seed)
-    splits = {name: with_site(held, data.names) if "site" in data.fields else held for name, held in splits.items()}
-    data = data.with_splits(**splits).to(section.device)
-    torch.manual_seed(seed)
-    net = _net(config, tuple(rows.data.forms()["inputs"].shape), classes)
-    given = config.objective.given(Model(net.to(section.device)), data, classes, config.algorithm.solves)
-    problem = config.objective.problem(given, getattr(config.algorithm, "batch", None))
-    fed = _federation(config, problem, data, section.weigh(data), seed, folder)
+    shape = tuple(rows.test.fields["inputs"].shape[1:])
+    data, given, problem = pose(config, rows.data, shape, len(rows.test.classes), rows.data.names, rows.counts)
+    make = _Maker(config, rows, data, folder)
+    weights = rows.elsewhere.positives() if section.weights == "positives" and rows.elsewhere is not None else section.weigh(data)
+    fed = make(problem, "rows", weights, seed)
     fed.ledger.load(rows.setup.to_json())  # what it took to prepare them belongs to every run
     # another seed than that of the run, which would draw the same rows and cohorts once more
-    warm_up = None if config.warm_up.rounds == 0 else _federation(config, balanced_cross_entropy(given.model), data, "samples",
-                                                                  seed + 2**32, folder)
-    return Job(config, fed, warm_up, given, rows.test, _personal(config, given, data, seed, folder), rows.notes)
+    warm_up = None if config.warm_up.rounds == 0 else make(balanced_cross_entropy(given.model), "warm-up", "samples", seed + 2**32)
+    return Job(config, fed, warm_up, given, rows.test, _personal(config, given, make, seed), rows.notes)
 
 
-def _personal(config: Description, given: Given, data: Data, seed: int, folder: Path | None) -> Personal | None:
+def pose(config: Description, rows: Data, shape: tuple[int, ...], classes: int, names: Sequence[str],
+         counts: Mapping[str, int]) -> tuple[Data, Given, Problem]:
+    """What is minimised over rows: these with the columns that the objective reads, what it is given, and the problem.
+
+    names:  those of all clients, also where only some have their rows here
+    counts: how many values columns have, of those that everybody agrees on
+    """
+    section = config.federation
+    data = config.objective.rows(rows, classes, section.seed, names)
+    splits = {name: with_site(held, names) if held is not None and "site" in data.fields else held for name, held in rows.splits.items()}
+    data = (Data(data.fields, data.names, data.sizes, splits) if data.fields else rows).to(section.device)
+    torch.manual_seed(section.seed)
+    net = _net(config, shape, classes)
+    given = config.objective.given(Model(net.to(section.device)), data, classes, config.algorithm.solves, counts)
+    return data, given, config.objective.problem(given, getattr(config.algorithm, "batch", None))
+
+
+def _personal(config: Description, given: Given, make: _Maker, seed: int) -> Personal | None:
     how, section = config.adaptation, config.personal
     if how is None:
         return None
     if has_federated_norm(given.model.net):
         raise ConfigError("[personal] adapts the net at each site, and batch norms would keep the statistics of the common one: take a net "
                           "without them (mlp, small_cnn, lenet), or write steps = 0 in [personal]")
-    return Personal(_federation(config, cross_entropy(given.model), data, "samples", seed, folder), how,
+    return Personal(make(cross_entropy(given.model), "personal", "samples", seed), how,
                     Adaptation(section.alone_lr, section.alone_steps, section.alone_batch), given.vector)
 
 
-def _fields(table: Table) -> dict[str, Tensor]:
+def sites_fields(table: Table) -> dict[str, Tensor]:
     """The columns that sites have: a group is a number that is the same wherever its name is."""
     fields = {name: field for name, field in table.fields.items() if name != "site"}
     if "group" in fields and "group" in table.names:
@@ -133,27 +179,36 @@ def _large_enough(train: Table, site: NDArray[np.str_], least: int) -> tuple[Tab
     return train.take(kept), site[kept], [said]
 
 
-@dataclass(frozen=True)
-class _Encoding:
-    """What the sites agreed on, all rows of the table encoded by it, and what there was to say about cells."""
+class Encoding:
+    """All rows of a table encoded by what the sites agreed on; `say` is told about cells."""
 
-    encoder: Encoder
-    inputs: Tensor
-    notes: list[str]
+    def __init__(self, encoder: Encoder, rows: Rows, say: Say) -> None:
+        self.inputs = torch.from_numpy(encoder(rows.sheet, rows.schema, say))
 
     def of(self, data: Data) -> Data:
         """Rows whose inputs were their numbers."""
-        return Data({**data.fields, "inputs": self.inputs[data.fields["inputs"]]}, data.names, data.sizes)
+        splits = {name: None if rows is None else self.of(rows) for name, rows in data.splits.items()}
+        return Data({**data.fields, "inputs": self.inputs[data.fields["inputs"]]}, data.names, data.sizes, splits)
 
 
-def _agree(config: Description, rows: Rows, data: Data, ledger: Ledger) -> _Encoding:
-    """The sites' encoder: from sums over their training rows, and from names of categories."""
+def raw_rows(rows: Rows, data: Data, say: Say) -> Data:
+    """The training rows before they are encoded."""
+    raw, at = raw_fields(rows.sheet, rows.schema, say), data.fields["inputs"]
+    return Data({name: field[at] for name, field in raw.items()} | {"labels": data.fields["labels"]}, data.names, data.sizes)
+
+
+def _agree(config: Description, rows: Rows, data: Data, ledger: Ledger) -> tuple[Encoder, list[str]]:
+    """The sites' encoder: from sums over their training rows, and from names of categories; and what there is to say about cells."""
     section, notes = config.federation, list(rows.notes)
-    raw, at = raw_fields(rows.sheet, rows.schema, notes.append), data.fields["inputs"]
-    own = Data({name: field[at] for name, field in raw.items()}, data.names, data.sizes)
+    own = raw_rows(rows, data, notes.append)
     fed = Federation(raw_problem(), own, engine=choose(section.engine), only_sums=section.only_sums, min_batch=section.min_batch,
                      seed=section.seed)
-    encoder = agree(fed, rows.schema, config.data.category_rows)
+    return agreed_encoder(config, fed, rows.schema, ledger, notes), notes
+
+
+def agreed_encoder(config: Description, fed: Federation[Any], schema: Schema, ledger: Ledger, notes: list[str]) -> Encoder:
+    """What the clients of a federation over raw rows agree on; what there is to say about it is added to the notes."""
+    encoder = agree(fed, schema, config.data.category_rows)
     ledger.absorb(fed.ledger)
     shared = [column.name for column in encoder.columns if isinstance(column, Category) and column.other]
     if shared:
@@ -163,8 +218,7 @@ def _agree(config: Description, rows: Rows, data: Data, ledger: Ledger) -> _Enco
     if empty is not None:
         notes.append(f"no site has {config.data.category_rows} training rows of any value of {empty.name!r}, which says nothing then: "
                      "declare its categories in the schema, or lower data.category_rows")
-    inputs = torch.from_numpy(encoder(rows.sheet, rows.schema, notes.append))
-    return _Encoding(encoder, inputs, list(dict.fromkeys(notes)))
+    return encoder
 
 
 def _at_sites(sites: SitesSection, train: Table, site: NDArray[np.str_], test: Table, seed: int) -> Data:
@@ -177,15 +231,28 @@ def _at_sites(sites: SitesSection, train: Table, site: NDArray[np.str_], test: T
     if not known.all() and sites.least == 1:
         raise ConfigError(f"data.test_at = \"sites\" leaves test rows with the sites that train, and {int((~known).sum())} of them belong "
                           f"to {owners[~known][0]!r}, which has no training rows: write test_at = \"server\", or least in [sites]")
-    return Data.by_site({name: column[torch.from_numpy(known)] for name, column in _fields(test).items()}, owners[known].tolist())
+    return Data.by_site({name: column[torch.from_numpy(known)] for name, column in sites_fields(test).items()}, owners[known].tolist())
 
 
-def _federation(config: Description, problem: P, data: Data, weights: str | list[float], seed: int, folder: Path | None) -> Federation[P]:
-    section, engine = config.federation, choose(config.federation.engine)
-    engine.folder = None if folder is None else folder / "sites"
-    return Federation(problem, data, engine=engine, weights=weights, clients_per_round=section.clients_per_round, cohorts=section.cohorts,
-                      min_batch=section.min_batch, only_sums=section.only_sums, seed=seed, device=section.device,
-                      precision=section.autocast)
+@dataclass(frozen=True)
+class _Maker:
+    """Makes the federations of a run: over rows that are here, or at real sites."""
+
+    config: Description
+    rows: Prepared
+    data: Data
+    folder: Path | None
+
+    def __call__(self, problem: P, part: str, weights: str | list[float], seed: int) -> Federation[P]:
+        section, elsewhere = self.config.federation, self.rows.elsewhere
+        if elsewhere is None:
+            engine, data = choose(section.engine), self.data
+            engine.folder = None if self.folder is None else self.folder / "sites"
+        else:
+            engine, data = elsewhere.greet(self.config, part, seed)
+        return Federation(problem, data, engine=engine, weights=weights, clients_per_round=section.clients_per_round,
+                          cohorts=section.cohorts, min_batch=section.min_batch, only_sums=section.only_sums, seed=seed,
+                          device=section.device, precision=section.autocast, quorum=None if elsewhere is None else elsewhere.quorum)
 
 
 def _net(config: Description, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import prod
 from typing import Any, ClassVar, Literal
@@ -64,14 +64,15 @@ class ObjectiveSection:
         """All entries of the objective's own, with their defaults."""
         return self.declared.complete(self.values)
 
-    def rows(self, data: Data, classes: int, seed: int) -> Data:
-        """The clients' training rows with the columns that the objective reads."""
+    def rows(self, data: Data, classes: int, seed: int, names: Sequence[str] = ()) -> Data:
+        """The clients' training rows with the columns that the objective reads; `names` has clients that are elsewhere, too."""
         self.declared.check_classes(classes)
-        return self.declared.rows(data, self.entries, seed)
+        return self.declared.rows(data, self.entries, seed, names) if data.fields else data
 
-    def given(self, model: Model, data: Data, classes: int, kind: type[Problem] = Problem) -> Given:
+    def given(self, model: Model, data: Data, classes: int, kind: type[Problem] = Problem,
+              counts: Mapping[str, int] | None = None) -> Given:
         """What the objective is given; `kind` is what the algorithm solves. One that is reduced to that kind has its own first form."""
-        return Given(model, model.vector(), data, classes, self.entries, Problem if self.reduce is not None else kind)
+        return Given(model, model.vector(), data, classes, self.entries, Problem if self.reduce is not None else kind, counts or {})
 
     def problem(self, given: Given, batch: int | None) -> Problem:
         try:

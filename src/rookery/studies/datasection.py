@@ -38,7 +38,8 @@ class DataSection:
     category_rows:  how many rows of a category one site must have for its name to be told to the others
     test:           a file of test rows
     test_share:     the share of the rows that become test rows, where they are in no file of their own; else a quarter
-    test_at:        who has the test rows: the "server", which scores them itself, or the "sites", which send sums of their scores
+    test_at:        who has the test rows: the "server", which scores them itself, or the "sites", which send sums of their scores, and of a
+                    table with a site column choose them each by itself, as real sites do
     split_seed:     which rows become test rows depends on this number alone
     size:           the height and width that pictures are brought to
     positive:       classes that become label 1, where all others become 0
@@ -79,14 +80,14 @@ class DataSection:
 
     def __post_init__(self) -> None:
         sources = [s for s in ("name", "table", "csv", "npz", "images") if getattr(self, s)]
-        if len(sources) != 1:
+        if len(sources) > 1 or not (sources or self.schema):  # a schema alone is of rows that are at real sites
             raise ConfigError(f"give one of name, table, npz and images; got {', '.join(sources) or 'none of them'}")
         if self.path and self.label is None and self.schema is None:
             raise ConfigError(f"{sources[0]} needs label = \"the column to predict\"")
         own = [k for k in ("label", "site", "group", "test", "keep", "drop", "text", "schema") if getattr(self, k)]
-        if own and not self.path and self.npz is None:
+        if own and sources and not self.path and self.npz is None:
             raise ConfigError(f"{own[0]} names a column or file of your own table; it goes with table or npz")
-        if (self.keep or self.drop or self.text or self.delimiter is not None or self.schema) and not self.path:
+        if (self.keep or self.drop or self.text or self.delimiter is not None or (self.schema and sources)) and not self.path:
             raise ConfigError("keep, drop, text and schema are about the columns of a table, and delimiter is of one; an npz file has the "
                               "arrays you put into it")
         if self.delimiter is not None and len(self.delimiter) != 1:
@@ -109,7 +110,7 @@ class DataSection:
     @property
     def source(self) -> str:
         """What to call it."""
-        several = f"{len(self.path)} files"
+        several = f"{len(self.path)} files" if self.path else str(self.schema)
         own = self.name or self.npz or self.images or (self.path if isinstance(self.path, str) else several)
         return own if self.name else Path(str(own)).name
 
@@ -136,10 +137,12 @@ class DataSection:
         if self.path:
             return unencoded(self._own(options))
         if self.npz is not None:
-            return read_npz(self.npz, self.label or "labels", site=self.site, group=self.group, test=self.test, **options)
+            apart = "" if self.test_at == "sites" and self.site is not None else None
+            return read_npz(self.npz, self.label or "labels", site=self.site, group=self.group, test=self.test, apart=apart, **options)
         if self.images is not None:
             return read_images(self.images, self.size, **options)
-        assert self.name is not None
+        if self.name is None:
+            raise ConfigError("[data] has a schema and no rows, which are at real sites then: write rookery federate, or name a table")
         options = options if self.split_seed else said
         reader = ROWS.get(self.name) or DATASETS.get(self.name)
         if reader is not None and (given := [name for name in options if name not in inspect.signature(reader).parameters]):
@@ -152,7 +155,7 @@ class DataSection:
         label = self.label if self.label is not None else schema.label if schema is not None else ""
         rows = read_table(self.path, label, site=self.site, group=self.group, test=self.test, keep=self.keep, drop=self.drop,
                           text=self.text, positive=self.positive, schema=schema, dialect=Dialect(self.delimiter),
-                          **options)
+                          apart=self.test_at == "sites", **options)
         classes = rows.schema.classes
         if len(classes) == 2 and not rows.schema.positive:
             raise ConfigError(f"which of the two classes of {label!r}, {classes[0]!r} and {classes[1]!r}, is the positive one? Write "

@@ -71,6 +71,12 @@ class Job:
         return held
 
     @property
+    def tested(self) -> int:
+        """How many test rows there are, at the server or at the sites."""
+        rows = self.fed.data.splits.get("test")
+        return len(self.test) if rows is None else int(rows.sizes.sum())
+
+    @property
     def stages(self) -> list[Stage]:
         """The warm-up, if there is one, and the algorithm on the objective."""
         config, first, left = self.description, list[Stage](), self.description.run.rounds
@@ -111,7 +117,9 @@ class Job:
         return (x, y) if second and y is not None else (x,)
 
     def forecast(self) -> Forecast | None:
-        """What training will send, the warm-up with it, which sends the model down and up once a round."""
+        """What training will send, the warm-up with it, which sends the model down and up once a round; None where no rows are here."""
+        if not self.fed.data.fields:
+            return None
         before, fed = self.description.warm_up.rounds, self.fed
         found = forecast(self.description.algorithm, fed, self.start, rounds=self.description.run.rounds - before)
         sent = before * (fed.clients_per_round or fed.population) * self.given.vector.nbytes
@@ -179,7 +187,7 @@ class Job:
 
     def _exact(self, vector: Tensor, rows: Data | None) -> Metrics:
         """What a simulation can tell beside it: the AUC and the AP of all sites' rows together."""
-        if rows is None or len(self.test.classes) != 2:
+        if rows is None or not rows.fields or len(self.test.classes) != 2:
             return {}
         scores = row_scores(self.predict(vector, rows.fields["inputs"]), rows.fields["labels"].cpu(), self.description.run.max_fpr)
         return {name: scores[name] for name in RANKING if name in scores}

@@ -105,6 +105,18 @@ class Table:
         return replace(self, fields={**self.fields, "labels": labels}, classes=names)
 
 
+class NoRows(Table):
+    """A table without rows, for its columns and classes: those are elsewhere, or there are none."""
+
+    def __post_init__(self) -> None:
+        """Nothing has to hold of rows."""
+
+    @classmethod
+    def of(cls, like: Table) -> NoRows:
+        fields = {name: column[:0] for name, column in like.fields.items()}
+        return cls(fields, like.classes, like.name, like.names, like.encoder, like.rows)
+
+
 def codes(*parts: Sequence[str]) -> tuple[tuple[str, ...], list[NDArray[np.int64]]]:
     """The different texts of all parts, sorted (as numbers if they are), and each part as places among them."""
     found = sorted({value for part in parts for value in part}, key=order)

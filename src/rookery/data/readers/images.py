@@ -13,18 +13,19 @@ from torch import Tensor
 
 from ...errors import DataError
 from ..folder import locate
-from ..split import split
+from ..split import hold_apart, split
 from .base import Table, codes, numbers, pixels
 
 ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
 
 
 def read_images(path: str | Path, size: int | tuple[int, int] | None = None, *, mode: str = "RGB", test_share: float = 0.25,
-                seed: int = 0, group: Callable[[Path], str] | None = None) -> tuple[Table, Table]:
+                seed: int = 0, group: Callable[[Path], str] | None = None, apart: str | None = None) -> tuple[Table, Table]:
     """The pictures in PATH/CLASS/…, of which a stratified share is the test part; or in PATH/train/CLASS/… and PATH/test/CLASS/….
 
     Pictures of unlike size are brought to `size` (height, width); `mode` is Pillow's, "RGB" or "L" (grey). `group` says from a
-    picture's path whose it is (the patient), and no group has pictures in both parts.
+    picture's path whose it is (the patient), and no group has pictures in both parts. `apart` names the site that has all pictures, where
+    every site chooses its test rows by itself.
     """
     root = locate(path)
     given = (root / "train").is_dir() and (root / "test").is_dir()
@@ -40,6 +41,9 @@ def read_images(path: str | Path, size: int | tuple[int, int] | None = None, *, 
         whole.append(Table(fields, classes, root.name, {"group": owners} if group is not None else {}))
     if given:
         return whole[0], whole[1]
+    if apart is not None and group is None:
+        held = hold_apart(labels[0], [apart] * len(labels[0]), test_share, seed)
+        return whole[0].take(~held), whole[0].take(held)
     parts = split(labels[0], test_share, seed=seed, groups=owned[0] if group is not None else None)
     return whole[0].take(parts.train), whole[0].take(parts.test)
 

@@ -11,16 +11,18 @@ from numpy.typing import NDArray
 
 from ...errors import DataError
 from ..folder import locate
-from ..split import split
+from ..split import hold_apart, split
 from .base import Table, arrays, codes, numbers, pixels
 
 
 def read_npz(path: str | Path, label: str = "labels", inputs: str = "inputs", *, test: str | Path | None = None,
-             test_share: float = 0.25, seed: int = 0, site: str | None = None, group: str | None = None) -> tuple[Table, Table]:
+             test_share: float = 0.25, seed: int = 0, site: str | None = None, group: str | None = None,
+             apart: str | None = None) -> tuple[Table, Table]:
     """The training and test rows of an NPZ file: arrays with one entry a row, among them the inputs and the labels.
 
     Inputs of bytes are pixels, of shape (n, h, w) or (n, h, w, c); other inputs become float32 as they are. All other arrays of
-    whole numbers or texts become fields too. Test rows come from the file `test` or are split off, as by `read_csv`.
+    whole numbers or texts become fields too. Test rows come from the file `test` or are split off, as by `read_csv`; where every site
+    chooses by itself, `apart` names the site that has all rows, unless an array says whose they are.
     """
     first = labelled_arrays(locate(path), label, inputs)
     for wanted in (site, group):
@@ -31,8 +33,13 @@ def read_npz(path: str | Path, label: str = "labels", inputs: str = "inputs", *,
         if set(second) != set(first):
             raise DataError(f"the test file must have the arrays of the training file, {sorted(first)}, but has {sorted(second)}")
     else:
-        parts = split(first[label], test_share, seed=seed, groups=None if group is None else first[group])
-        first, second = ({name: array[rows] for name, array in first.items()} for rows in (parts.train, parts.test))
+        if apart is not None and group is None:
+            owner = np.full(len(first[label]), apart) if site is None else np.asarray(texts(first[site]))
+            held = hold_apart(first[label], owner, test_share, seed)
+        else:
+            held = np.zeros(len(first[label]), dtype=bool)
+            held[split(first[label], test_share, seed=seed, groups=None if group is None else first[group]).test] = True
+        first, second = ({name: array[rows] for name, array in first.items()} for rows in (~held, held))
     fields = [{"inputs": torch.from_numpy(part[inputs])} for part in (first, second)]
     names: dict[str, tuple[str, ...]] = {}
     called = {label: "labels", site: "site", group: "group"}

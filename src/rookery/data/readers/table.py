@@ -16,7 +16,7 @@ from ..tables.look import look
 from ..tables.rows import Rows, make_rows
 from ..tables.schema import Schema
 from ..tables.sheet import ANY, Dialect, Sheet
-from .base import Table
+from .base import NoRows, Table
 
 
 def read_csv(path: str | Path | Sequence[str | Path], label: str | int, *, test: str | Path | None = None, test_share: float = 0.25,
@@ -43,8 +43,11 @@ def read_csv(path: str | Path | Sequence[str | Path], label: str | int, *, test:
 def read_table(path: str | Path | Sequence[str | Path], label: str | int, *, test: str | Path | None = None, test_share: float = 0.25,
                seed: int = 0, site: str | None = None, group: str | None = None, keep: Collection[str] = (), drop: Collection[str] = (),
                text: Collection[str] = (), positive: Sequence[str | int] = (), schema: Schema | None = None,
-               dialect: Dialect = ANY) -> Rows:
-    """The rows of a table with the schema that is given, or that a look at them finds; nothing is encoded yet."""
+               dialect: Dialect = ANY, apart: bool = False) -> Rows:
+    """The rows of a table with the schema that is given, or that a look at them finds; nothing is encoded yet.
+
+    apart: whether every site chooses its test rows by itself
+    """
     paths = [path] if isinstance(path, (str, Path)) else list(path)
     if schema is not None:
         dialect = Dialect(dialect.delimiter or schema.delimiter, dialect.encoding or schema.encoding,
@@ -69,7 +72,8 @@ def read_table(path: str | Path | Sequence[str | Path], label: str | int, *, tes
         found = replace(own, classes=classes)
         notes = [column.warning for column in seen.columns.values() if column.warning]
     later = None if test is None else read_sheets([locate(test)], dialect)
-    return make_rows(sheet, found, name=Path(paths[0]).stem, test=later, test_share=test_share, seed=seed, notes=tuple(notes))
+    return make_rows(sheet, found, name=Path(paths[0]).stem, test=later, test_share=test_share, seed=seed, notes=tuple(notes),
+                     site="" if apart and found.site is not None else None)
 
 
 def encoded(rows: Rows, encoder: Encoder | None = None) -> tuple[Table, Table]:
@@ -84,7 +88,7 @@ def unencoded(rows: Rows) -> tuple[Table, Table]:
     """Training and test rows as tables whose inputs are the rows' numbers, until the sites have agreed on an encoder."""
     fields, names = rows.codes()
     whole = Table({"inputs": torch.arange(len(rows.sheet)), **fields}, rows.schema.classes, rows.name, names, rows=rows)
-    return whole.take(rows.train), whole.take(rows.test)
+    return whole.take(rows.train), whole.take(rows.test) if len(rows.test) else NoRows.of(whole)
 
 
 def read_publishers(path: Path, header: bool | Sequence[str] = True, delimiter: str = ",", comment: str | None = None) -> Sheet:

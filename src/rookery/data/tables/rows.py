@@ -12,7 +12,8 @@ from torch import Tensor
 
 from ...errors import DataError
 from ...federation import rng
-from ..split import by_hash, split
+from ..partition import by_column
+from ..split import by_hash, hold_apart, split
 from .kinds import demand_values, whole_texts
 from .schema import Schema, demand_column
 from .sheet import Sheet, pandas
@@ -47,14 +48,30 @@ class Rows:
             if column is not None:
                 values = (demand_values(sheet, column, field, schema.missing) if field in ("site", "group")
                           else np.asarray(sheet.texts(column), dtype=object))
-                found, own = np.unique(values.astype(str), return_inverse=True)
+                declared = schema.declared.get(field)
+                found, own = np.unique(values.astype(str), return_inverse=True) if declared is None else (
+                    np.asarray(declared), _places(sheet, column, values, declared))
                 names[field], fields[field] = tuple(found.tolist()), torch.from_numpy(own.astype(np.int64))
         return fields, names
 
 
+def _places(sheet: Sheet, column: str, values: NDArray[Any], declared: tuple[str, ...]) -> NDArray[np.int64]:
+    """Each value's place among those that the schema declares, which are the same at every site."""
+    place = {name: i for i, name in enumerate(declared)}
+    unknown = np.flatnonzero(~np.isin(values.astype(str), declared))
+    if len(unknown):
+        raise DataError(f"the column {column!r}, which is kept, must have values that the schema declares ({', '.join(declared[:8])}), but "
+                        f"{sheet.where(int(unknown[0]))} of {sheet.file} has {values[unknown[0]]!r}: correct it, or add it to categories")
+    return np.asarray([place[str(value)] for value in values], dtype=np.int64)
+
+
 def make_rows(sheet: Sheet, schema: Schema, *, name: str, test: Sheet | None = None, test_share: float = 0.25, seed: int = 0,
-              notes: tuple[str, ...] = ()) -> Rows:
-    """Which rows train and which test: those of a file of their own, else a stratified share, or with groups a share of these by a hash."""
+              notes: tuple[str, ...] = (), site: str | None = None) -> Rows:
+    """Which rows train and which test: those of a file of their own, else a stratified share, or with groups a share of these by a hash.
+
+    site: where every site chooses by itself, which depends on its own rows and name alone: the name of the site that has all rows, or ""
+          where a column says whose they are
+    """
     clash = OWN & {*schema.keep}
     if clash:
         raise DataError(f"the column {sorted(clash)[0]!r} cannot be kept under its name, which tables use themselves; rename it")
@@ -76,7 +93,13 @@ def make_rows(sheet: Sheet, schema: Schema, *, name: str, test: Sheet | None = N
             raise DataError(f"{len(np.unique(owners.astype(str)))} values of {schema.group!r} are too few to set a share of {test_share:g} "
                             "aside for the test; give a file of test rows, or another share")
         return Rows(sheet, schema, train, tested, name, notes)
-    parts = split(np.asarray(whole_texts(sheet, schema.label)), test_share, seed=seed)
+    labels = np.asarray(whole_texts(sheet, schema.label))
+    if site is not None:
+        owner = np.full(len(labels), site) if schema.site is None else by_column(
+            demand_values(sheet, schema.site, "site", schema.missing))
+        held = hold_apart(labels, owner, test_share, seed)
+        return Rows(sheet, schema, np.flatnonzero(~held), np.flatnonzero(held), name, notes)
+    parts = split(labels, test_share, seed=seed)
     return Rows(sheet, schema, parts.train, parts.test, name, notes)
 
 

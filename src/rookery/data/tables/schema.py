@@ -71,6 +71,11 @@ class Schema:
         return [name for name, column in self.columns.items() if column.kind in INPUTS]
 
     @property
+    def declared(self) -> dict[str, tuple[str, ...]]:
+        """The values of kept columns, of those that declare them: a row's number is its value's place among these, wherever it is."""
+        return {name: self.columns[name].categories for name in self.keep if name in self.columns and self.columns[name].categories}
+
+    @property
     def dialect(self) -> Dialect:
         return Dialect(self.delimiter, self.encoding, self.header)
 

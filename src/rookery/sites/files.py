@@ -1,0 +1,207 @@
+"""An owner whose rows are in files: a table, arrays or pictures, from which a run's terms make the problem and the clients of this site."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..data.partition import by_column
+from ..data.readers import Table, read_images, read_npz
+from ..data.readers.table import unencoded
+from ..data.store import Data
+from ..data.tables import schema as schemas
+from ..data.tables.encoder import Encoder
+from ..data.tables.files import read_sheets
+from ..data.tables.rows import make_rows
+from ..errors import ConfigError, DataError, Refused
+from ..objectives import balanced_cross_entropy, cross_entropy
+from ..problems.base import Problem
+from ..studies.agreement import name_bytes, raw_problem
+from ..studies.build import Encoding, divide, pose, raw_rows, sites_fields
+from ..studies.terms import Terms
+from .rules import Rules
+
+ANY = {"name": "FedAvg", "lr": 1.0}
+KEPT = 8  # runs whose rows are kept: those of one fit have the same
+
+
+@dataclass(frozen=True)
+class RowsSection:
+    """[rows] where the rows are, and what may be asked of them: one of `table`, `npz`, `images` and `own`.
+
+    table:   a CSV or Parquet file, or a list of them; the server's schema says what its columns are
+    npz:     an NPZ file of inputs, labels and others with an entry for each row
+    images:  a folder of pictures, with a folder for each class below it
+    test:    a file of test rows; else every site sets a share of its rows aside
+    site:    the column or array that says which client's a row is, where there are several here; else all are this site's
+    label:   what may be predicted; where nothing is said, any column that the server names
+    group:   the column of what must stay on one side of every split, such as the patient
+    columns: of a table: the columns that may be used, for inputs or otherwise; where nothing is said, all
+    own:     a function module:name of one's own, which returns a problem and its clients' rows, as a `Problem` and `Data`; one that takes
+             an argument is given the words in which the server describes the problem, a dict
+    """
+
+    table: str | tuple[str, ...] | None = None
+    npz: str | None = None
+    images: str | None = None
+    test: str | None = None
+    site: str | None = None
+    label: str | None = None
+    group: str | None = None
+    columns: tuple[str, ...] = ()
+    own: str | None = None
+
+    def __post_init__(self) -> None:
+        sources = [name for name in ("table", "npz", "images", "own") if getattr(self, name)]
+        if len(sources) != 1:
+            raise ConfigError(f"give one of table, npz, images and own; got {' and '.join(sources) or 'none of them'}")
+        beside = [name for name in ("test", "site", "label", "group", "columns") if getattr(self, name)]
+        if beside and (self.own or (self.images and beside != ["label"])):
+            raise ConfigError(f"{beside[0]} is about the columns of a table or of arrays; leave it out beside {sources[0]}")
+        if self.columns and not self.table:
+            raise ConfigError("columns is about a table; an npz file has the arrays that you put into it")
+
+    @property
+    def kind(self) -> str:
+        return "a table" if self.table else "arrays" if self.npz else "pictures"
+
+
+class Files:
+    """The owner of the rows that a section says.
+
+    name:    the site's
+    modules: modules of one's own that a run may name
+    beside:  the folder that paths are meant from
+    """
+
+    def __init__(self, name: str, section: RowsSection, modules: tuple[str, ...], beside: Path) -> None:
+        self.name, self.section, self.modules, self.beside = name, section, modules, beside
+        self.divided = lru_cache(KEPT)(self._divided)
+
+    def prepare(self, asked: dict[str, Any], rules: Rules) -> tuple[Problem, Data]:
+        """The problem that a server's words describe, and this site's clients with their rows."""
+        terms = Terms.from_json(asked)
+        if strange := sorted(terms.own_modules() - {*self.modules}):
+            raise Refused(f"the module {strange[0]!r} is not among those that a run may name here (site.modules)")
+        config = terms.config()
+        if terms.part == "rows" and config.objective.name not in rules.objectives:
+            raise Refused(f"{config.objective.name} is not among the objectives that may be minimised here (may.objectives)")
+        self._refuse_other_rows(terms)
+        # rows do not depend on the rest of the terms
+        key = replace(terms, run={**{name: terms.run.get(name, {}) for name in ("data", "federation")}, "algorithm": ANY}, names=(),
+                      part="columns" if terms.part == "columns" else "rows")
+        data, classes, counts = self.divided(_Key(key))
+        if terms.part == "columns":
+            return raw_problem(), data
+        counts = counts | {"labels": classes, "site": len(terms.names)}
+        data, given, problem = pose(config, data, tuple(data.forms()["inputs"].shape), classes, terms.names, counts)
+        match terms.part:
+            case "warm-up":
+                return balanced_cross_entropy(given.model), data
+            case "personal":
+                return cross_entropy(given.model), data
+            case _:
+                return problem, data
+
+    def _refuse_other_rows(self, terms: Terms) -> None:
+        """What the owner does not let be predicted, split or used."""
+        section, told = self.section, None if terms.schema is None else schemas.parse(terms.schema, "the server's schema")
+        if (told is None) != (not section.table):
+            raise Refused(f"the rows of this site are {section.kind}, and the run is about {'a table' if told else 'arrays or pictures'}")
+        label = terms.label if told is None else told.label
+        if section.label is not None and label != section.label:
+            raise Refused(f"{label!r} is not what may be predicted here")
+        if told is None:
+            return
+        if section.group is not None and told.group != section.group:
+            raise Refused(f"rows of one {section.group!r} stay together here: write group = \"{section.group}\" in the schema")
+        used = {*told.inputs, told.label, *told.keep, *filter(None, (told.group,))}
+        if section.columns and (strange := sorted(used - {*section.columns})):
+            raise Refused(f"the column {strange[0]!r} is not among those that may be used here")
+
+    def _divided(self, key: _Key) -> tuple[Data, int, dict[str, int]]:
+        """This site's rows as clients have them, the number of classes, and how many values columns have."""
+        terms, config = key.terms, key.terms.config()
+        train, test = self._table(terms, config.data.test_share, config.data.split_seed) if self.section.table else self._arrays(
+            terms, config.data.test_share, config.data.split_seed)
+        owner, later = self._owners(train), self._owners(test) if len(test) else None
+        rest = None if later is None else Data.by_site(sites_fields(test), later.tolist())
+        data = divide(config, train, owner, terms.split, {"test": rest if rest is None else rest.of_clients({*owner.tolist()})})
+        if terms.part == "columns":
+            data = raw_rows(train.rows, data, _unsaid) if train.rows is not None else _raw_labels(data, train.classes)
+        elif train.rows is not None:
+            data = Encoding(Encoder.from_json(terms.encoder or {}), train.rows, _unsaid).of(data)
+        declared = {} if train.rows is None else train.rows.schema.declared
+        return data, len(train.classes), {name: len(values) for name, values in declared.items()}
+
+    def _owners(self, table: Table) -> NDArray[np.str_]:
+        return by_column(table.values("site")) if "site" in table.fields else np.full(len(table), self.name)
+
+    def _table(self, terms: Terms, share: float | None, seed: int) -> tuple[Table, Table]:
+        schema, section = schemas.parse(terms.schema or "", "the server's schema"), self.section
+        schema = replace(schema, site=section.site)
+        paths = [section.table] if isinstance(section.table, str) else section.table or ()
+        sheet = read_sheets([self.beside / path for path in paths], schema.dialect, "file")
+        later = None if section.test is None else read_sheets([self.beside / section.test], schema.dialect)
+        rows = make_rows(sheet, schema, name=Path(paths[0]).stem, test=later, test_share=share or 0.25, seed=seed, site=self.name)
+        train, test = unencoded(rows)
+        if len(train.classes) > 2 and schema.positive:
+            train, test = train.binary(schema.positive), test.binary(schema.positive)
+        return train, test
+
+    def _arrays(self, terms: Terms, share: float | None, seed: int) -> tuple[Table, Table]:
+        section, options = self.section, {"test_share": share or 0.25, "seed": seed, "apart": self.name}
+        if section.npz is not None:
+            test = None if section.test is None else self.beside / section.test
+            train, later = read_npz(self.beside / section.npz, terms.label or "labels", site=section.site, group=section.group, test=test,
+                                    **options)  # type: ignore[arg-type]
+        else:
+            train, later = read_images(self.beside / (section.images or ""), terms.size, **options)  # type: ignore[arg-type]
+        if terms.classes:
+            train, later = (_recoded(table, terms.classes) for table in (train, later))
+            if terms.positive:
+                train, later = (table.binary(_known(terms)) for table in (train, later))
+        return train, later
+
+
+@dataclass(frozen=True)
+class _Key:
+    """Terms as what they are kept by."""
+
+    terms: Terms
+
+    def __hash__(self) -> int:
+        return hash(repr(self.terms))
+
+
+def _unsaid(said: str) -> None:
+    """What there is to say about cells stays here."""
+
+
+def _known(terms: Terms) -> Collection[str]:
+    return [str(one) if str(one) in terms.classes else terms.classes[int(one)] for one in terms.positive]
+
+
+def _recoded(table: Table, classes: tuple[str, ...]) -> Table:
+    """The rows with their labels as places among the classes that all sites have."""
+    strange = [name for name in table.classes if name not in classes]
+    if strange:
+        raise DataError(f"labels must be classes that the sites have agreed on ({', '.join(classes)}), but this one has {strange[0]!r}")
+    place = torch.tensor([classes.index(name) for name in table.classes])
+    return replace(table, fields={**table.fields, "labels": place[table.fields["labels"]]}, classes=classes)
+
+
+def _raw_labels(data: Data, classes: tuple[str, ...]) -> Data:
+    """The rows of arrays as those who agree on classes and on the form of inputs have them."""
+    names = name_bytes(classes)
+    texts = torch.from_numpy(names)[data.fields["labels"]][:, None]
+    nothing = torch.zeros(len(texts), 0, dtype=torch.float64)
+    return Data({"values": nothing, "there": nothing.to(torch.uint8), "texts": texts, "inputs": data.fields["inputs"],
+                 "labels": data.fields["labels"]}, data.names, data.sizes)

@@ -1,0 +1,211 @@
+"""Runs over real sites: what they agree on before training, and the federations that a description makes at them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..data.readers.base import NoRows
+from ..data.tables.rows import Rows
+from ..data.tables.schema import Schema, read_schema
+from ..data.tables.sheet import from_frame
+from ..engines.remote import SECONDS, TRIES, Remote
+from ..engines.roster import Roster
+from ..engines.transport import Transport
+from ..errors import CheckpointError, ConfigError
+from ..federation.federation import Federation
+from ..federation.ledger import Ledger
+from ..training.files import write_whole
+from .agreement import agree_on_arrays, count_positives, raw_problem
+from .build import Prepared, agreed_encoder, assemble
+from .description import Description, read_tree
+from .job import Job
+from .terms import Terms
+from .values import build_section, nearest
+
+KEPT = "federation.json"  # in the run's folder: the name by which its sites know it
+
+
+@dataclass(frozen=True)
+class ServerSection:
+    """[server] how sites are reached.
+
+    certificates: the folder in which `rookery site invite` made those of the server; without one sites must listen at "unix:" addresses
+    seconds:      until when a site must have answered
+    tries:        how often it is asked
+    quorum:       so many clients must be there for a round; all of them where it is left out
+    """
+
+    certificates: str | None = None
+    seconds: float = SECONDS
+    tries: int = TRIES
+    quorum: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.seconds > 0 or self.tries < 1 or (self.quorum is not None and self.quorum < 1):
+            raise ConfigError(f"seconds, tries and quorum are positive; got {self.seconds:g}, {self.tries} and {self.quorum}")
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A file that says where sites are: [server], and under [sites] the address of each; paths are meant from where it lies."""
+
+    server: ServerSection
+    sites: Mapping[str, str]
+    beside: Path
+
+    @classmethod
+    def read(cls, file: Path) -> Meeting:
+        tree = read_tree(file)
+        if odd := next((name for name in tree if name not in ("server", "sites")), None):
+            raise ConfigError(f"{file} has the sections [server] and [sites]; {nearest(odd, ['server', 'sites'])}It was given [{odd}]")
+        sites = tree.get("sites")
+        if not isinstance(sites, dict) or not sites or not all(isinstance(address, str) for address in sites.values()):
+            raise ConfigError(f"{file} needs the section [sites], with the address of each below it, as in north = \"10.0.0.7:7443\"")
+        return cls(build_section(ServerSection, tree.get("server", {}), "server"), sites, file.resolve().parent)
+
+    @property
+    def certificates(self) -> Path | None:
+        return None if self.server.certificates is None else self.beside / self.server.certificates
+
+    def reached(self, transport: Transport, run: str) -> Reached:
+        return Reached(transport, list(self.sites), run, self.server.seconds, self.server.tries, self.server.quorum)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Sites that a transport reaches, and how long to wait for them.
+
+    run:    the name that they know the run by
+    quorum: so many clients must be there for a round; all of them where it is left out
+    """
+
+    transport: Transport
+    sites: Sequence[str]
+    run: str
+    seconds: float = SECONDS
+    tries: int = TRIES
+    quorum: int | None = None
+
+    def greet(self, config: Description, terms: Terms, seed: int) -> tuple[Remote, Roster]:
+        """Begin a part of the run at all sites, or go on with it."""
+        engine = Remote(self.transport, seconds=self.seconds, tries=self.tries, run=f"{self.run} {terms.part}")
+        least = config.federation.min_batch
+        found = engine.greet(self.sites, terms.to_json(), seed=seed, precision=config.federation.autocast, min_batch=least)
+        strict = max(found.least, key=found.least.__getitem__)
+        if found.least[strict] > least:
+            raise ConfigError(f"{strict} computes nothing from fewer than {found.least[strict]} rows at once, and federation.min_batch is "
+                              f"{least}: write min_batch = {found.least[strict]} in [federation], and batches of at least as many rows")
+        return engine, found
+
+
+@dataclass(frozen=True)
+class AtSites:
+    """The federations of a run whose rows the sites have prepared alike; `raw` is the one in which they agreed."""
+
+    reached: Reached
+    terms: Terms
+    raw: Federation[Any]
+
+    @property
+    def quorum(self) -> int | None:
+        return self.reached.quorum
+
+    def greet(self, config: Description, part: str, seed: int) -> tuple[Remote, Roster]:
+        return self.reached.greet(config, replace(self.terms, part=part, run=Terms.of(config, part).run), seed)
+
+    def positives(self) -> list[float]:
+        return count_positives(self.raw)
+
+
+def build_at(config: Description, reached: Reached) -> Job:
+    """The job of a description at real sites."""
+    return assemble(config, prepare_at(config, reached))
+
+
+def prepare_at(config: Description, reached: Reached, split: int = 0) -> Prepared:
+    """Let sites read their rows, hold some out, and agree on how columns are encoded, or on classes."""
+    _refuse_pooled(config)
+    data, section, setup, notes = config.data, config.federation, Ledger(), list[str]()
+    schema = None if data.npz is not None or data.images is not None else agreed_schema(config)
+    terms = Terms.of(config, "columns", split=split, schema=None if schema is None else schema.to_toml(), size=data.size,
+                     label=(data.label or "labels") if data.npz is not None else None, positive=data.positive if schema is None else ())
+    engine, roster = reached.greet(config, terms, section.seed)
+    fed = Federation(raw_problem(), roster, engine=engine, only_sums=section.only_sums, min_batch=section.min_batch, seed=section.seed)
+    terms = replace(terms, names=roster.names)
+    if schema is None:
+        classes, shape = agree_on_arrays(fed, data.category_rows)
+        setup.absorb(fed.ledger)
+        terms = replace(terms, classes=classes)
+        test: NoRows = NoRows({"inputs": torch.zeros(0, *shape), "labels": torch.zeros(0, dtype=torch.int64)}, classes, data.source)
+        named = [classes.index(str(one)) if str(one) in classes else one for one in data.positive]
+    else:
+        encoder = agreed_encoder(config, fed, schema, setup, notes)
+        terms = replace(terms, encoder=encoder.to_json(schema))
+        none = np.zeros(0, dtype=np.int64)
+        nothing = Rows(from_frame({name: [] for name in schema.inputs}), schema, none, none, data.source)
+        test = NoRows({"inputs": torch.zeros(0, len(encoder.names)), "labels": torch.zeros(0, dtype=torch.int64)}, schema.classes,
+                      data.source, {**schema.declared, "inputs": encoder.names}, encoder, nothing)
+        named = [] if len(schema.classes) == 2 else list(schema.positive)
+    return Prepared(roster, test.binary(named) if named else test, tuple(notes), setup, AtSites(reached, terms, fed))
+
+
+def agreed_schema(config: Description) -> Schema:
+    """The schema that the server gives to all sites: with classes, and with the values of columns that are kept."""
+    data = config.data
+    if data.schema is None:
+        raise ConfigError("real sites must read their tables alike, by a schema: write one with rookery look, correct it, and name it in "
+                          "[data] schema = \"schema.toml\"")
+    schema = read_schema(data.schema)
+    schema = replace(schema, keep=(*schema.keep, *(name for name in data.keep if name not in schema.keep)),
+                     group=data.group or schema.group, positive=tuple(map(str, data.positive)) or schema.positive)
+    if len(schema.classes) < 2:
+        raise ConfigError(f"real sites must agree on classes: write classes = [\"…\", \"…\"] into {data.schema}, those of {schema.label!r}")
+    if len(schema.classes) == 2 and not schema.positive:
+        raise ConfigError(f"which of {schema.classes[0]!r} and {schema.classes[1]!r} is the positive class? Write positive = "
+                          f"[\"{schema.classes[1]}\"] into {data.schema}, or the other one")
+    lacking = next((name for name in schema.keep if name not in schema.declared), None)
+    if lacking is not None:
+        raise ConfigError(f"the column {lacking!r} is kept, and its values are numbered alike at all sites: declare them in {data.schema}, "
+                          f"as in [columns.{lacking}] categories = [\"…\"]")
+    classes = tuple(sorted(schema.classes, key=lambda name: name in schema.positive)) if len(schema.classes) == 2 else schema.classes
+    return replace(schema, classes=classes)
+
+
+def _refuse_pooled(config: Description) -> None:
+    """What needs all rows in one place."""
+    data, sites = config.data, config.sites
+    if data.name is not None:
+        raise ConfigError(f"[data] name = \"{data.name}\" is a data set of one place; the rows of real sites are in files of theirs: write "
+                          "schema = \"schema.toml\" instead")
+    if data.test_at != "sites":
+        raise ConfigError("the test rows of real sites stay there: write test_at = \"sites\" in [data]")
+    thinned = next((name for name in ("keep_positives", "positive_share", "long_tail", "minority") if getattr(data, name)), None)
+    if thinned is not None:
+        raise ConfigError(f"data.{thinned} makes classes rare for a simulation, and real sites keep all their rows: leave it out")
+    if sites.how not in (None, "column") or sites.least > 1:
+        what = f"least = {sites.least}" if sites.least > 1 else f"how = \"{sites.how}\""
+        raise ConfigError(f"[sites] {what} spreads rows in a simulation, and real sites have their own: leave it out")
+    if config.federation.engine not in ("auto", "wire"):
+        raise ConfigError(f"federation.engine = \"{config.federation.engine}\" is of a simulation: leave it out")
+
+
+def name_of(folder: Path, resume: bool) -> str:
+    """The name by which sites know the run in a folder: a new one, or that of the run to go on with."""
+    kept = folder / KEPT
+    if resume:
+        try:
+            found = json.loads(kept.read_text(encoding="utf-8"))["run"]
+        except (OSError, ValueError, KeyError, TypeError):
+            raise CheckpointError(f"{kept} does not say by which name real sites know this run; begin a new one elsewhere") from None
+        return str(found)
+    name = f"{folder.name[:40]} {secrets.token_hex(8)}"
+    write_whole(kept, json.dumps({"run": name}))
+    return name
