@@ -140,8 +140,8 @@ def name_bytes(names: Sequence[str]) -> NDArray[np.uint8]:
     [[97, 0], [98, 99]]
     """
     raw = [name.encode() for name in names]
-    array = np.asarray(raw, dtype=f"S{max((len(name) for name in raw), default=1) or 1}")
-    return np.ascontiguousarray(array).view(np.uint8).reshape(len(raw), -1)
+    width = max((len(name) for name in raw), default=1) or 1
+    return np.asarray(raw, dtype=f"S{width}").view(np.uint8).reshape(len(raw), width)
 
 
 def agree(fed: Federation[Any], schema: Schema, least: int = LEAST) -> Encoder:
