@@ -22,7 +22,7 @@ class Processes:
     """Sites of one folder, by name."""
 
     def __init__(self, folder: Path, names: Sequence[str], own: str, may: str = f"algorithms = {ALL}\nmin_batch = 1\nsalt = \"none\"",
-                 modules: Sequence[str] = ()) -> None:
+                 modules: Sequence[str] = (), rows: str = 'own = "{own}"') -> None:
         self.folder, self.running, self.ports = folder, dict[str, subprocess.Popen[bytes]](), dict[str, int]()
         self.through: list[str] = []  # a command that starts the next ones
         self.names = list(names)
@@ -30,7 +30,7 @@ class Processes:
             given = invite(folder / "certificates", name)
             (folder / f"{name}.toml").write_text(
                 f'[site]\nname = "{name}"\nlisten = "127.0.0.1:0"\ncertificates = "{given.relative_to(folder)}"\nfolder = "{name}-runs"\n'
-                f'modules = {list(modules)!r}\n[rows]\nown = "{own}"\n[may]\n{may}\n'.replace("'", '"'))
+                f'modules = {list(modules)!r}\n[rows]\n{rows.format(own=own, name=name)}\n[may]\n{may}\n'.replace("'", '"'))
 
     def start(self, *names: str) -> None:
         """Start sites, at the port where they were before, and wait until they listen."""

@@ -97,7 +97,7 @@ class Files:
         # rows do not depend on the rest of the terms
         key = replace(terms, run={**{name: terms.run.get(name, {}) for name in ("data", "federation")}, "algorithm": ANY}, names=(),
                       part="columns" if terms.part == "columns" else "rows")
-        data, classes, counts = self.divided(_Key(key))
+        data, classes, counts = self.divided(_Key(key, self._stamps()))
         if terms.part == "columns":
             return raw_problem(), data
         counts = counts | {"labels": classes, "site": len(terms.names)}
@@ -141,6 +141,13 @@ class Files:
         declared = {} if train.rows is None else train.rows.schema.declared
         return data, len(train.classes), {name: len(values) for name, values in declared.items()}
 
+    def _stamps(self) -> tuple[tuple[str, int, int], ...]:
+        section = self.section
+        tables = [section.table] if isinstance(section.table, str) else section.table or ()
+        paths = [self.beside / path for path in (*tables, section.npz, section.images, section.test) if path]
+        files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path]) if file.is_file()]
+        return tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+
     def _owners(self, table: Table) -> NDArray[np.str_]:
         return by_column(table.values("site")) if "site" in table.fields else np.full(len(table), self.name)
 
@@ -173,12 +180,13 @@ class Files:
 
 @dataclass(frozen=True)
 class _Key:
-    """Terms as what they are kept by."""
+    """What rows are kept by: the terms, and when the files that they are in were written."""
 
     terms: Terms
+    stamps: tuple[tuple[str, int, int], ...]
 
     def __hash__(self) -> int:
-        return hash(repr(self.terms))
+        return hash((repr(self.terms), self.stamps))
 
 
 def _unsaid(said: str) -> None:

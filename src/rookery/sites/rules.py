@@ -8,6 +8,8 @@ from typing import Literal
 
 from ..errors import ConfigError, Refused
 from ..federation.program import PROGRAMS
+from ..objectives.declare import objectives
+from ..studies.values import nearest
 
 GROUPS = {"evaluation": ("rookery.metrics.", "rookery.studies.evaluation.", "rookery.objectives."),
           "set-up": ("rookery.studies.agreement.", "rookery.federation.program.", "rookery.models.norm.", "rookery.studies.job.")}
@@ -62,13 +64,17 @@ class Rules:
         return any(entry in names or entry in {f"{name}.{fn.__name__}" for name in names} for entry in self.algorithms)
 
     def check(self) -> None:
-        """Refuse algorithms that no program here has the name of, once all modules are imported."""
+        """Refuse algorithms that no program here has the name of, and unknown objectives, once all modules are imported."""
         known = {name: program for program in PROGRAMS.values() for name in _names(program)}
         for entry in self.algorithms:
             name, _, method = entry.rpartition(".")
             if entry not in known and not (name in known and hasattr(known[name], method)):
                 raise ConfigError(f"may.algorithms has algorithms, as \"FedAvg\", or their functions, as \"FedAvg.step\"; {entry!r} is "
                                   "neither: correct it, or name its module in site.modules")
+        for entry in self.objectives:
+            if entry not in (every := objectives()) and ":" not in entry:
+                raise ConfigError(f"may.objectives has objectives by their names; {nearest(entry, list(every))}It has {entry!r}, and known "
+                                  f"are {', '.join(every)}")
 
 
 def _names(program: type) -> set[str]:

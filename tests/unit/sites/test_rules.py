@@ -26,7 +26,7 @@ def refusal(folder: Path, rules: Rules, *ops: dict[str, Any], **changes: Any) ->
 
 def test_functions_are_allowed_by_their_algorithm_or_one_by_one() -> None:
     def allowed(*algorithms: str, others: tuple[str, ...] = ()) -> list[bool]:
-        rules = Rules(algorithms, others)
+        rules = Rules(algorithms, others=others)
         return [rules.allows(fn) for fn in (FedDRO(0.1, 0.5).track, FedDRO(0.1, 0.5).descend, FedAvg(0.1).step, Agreement().names)]
 
     assert allowed() == [False, False, False, False]

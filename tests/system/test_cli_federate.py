@@ -1,0 +1,123 @@
+"""`rookery federate` over site processes behind gRPC with certificates: the folder that a simulation leaves, and runs that go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import hospitals
+import pytest
+from running import command
+from site_processes import Processes, processes
+
+pytest.importorskip("grpc")
+pytest.importorskip("cryptography")
+
+MAY = 'algorithms = ["FedAvg", "SCAFFOLD"]\nobjectives = ["cross_entropy"]\nmin_batch = 5\nsalt = "none"'
+RUN = """[data]
+schema = "schema.toml"
+test_at = "sites"
+[model]
+hidden = [8]
+[algorithm]
+name = "SCAFFOLD"
+lr = 0.1
+local_steps = 2
+batch = 16
+[federation]
+min_batch = 5
+seed = 3
+[run]
+rounds = 8
+every = 4
+save_every = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    folder = hospitals.write(tmp_path_factory.mktemp("hospitals"))
+    (folder / "run.toml").write_text(RUN)
+    with processes(folder, hospitals.NAMES, "", MAY, rows='table = "{name}.csv"') as found:
+        addresses = "\n".join(f'{name} = "{address}"' for name, address in found.addresses.items())
+        (folder / "federation.toml").write_text(f'[server]\ncertificates = "certificates"\nseconds = 30\n[sites]\n{addresses}\n')
+        yield found
+
+
+def model(folder: Path) -> bytes:
+    return (folder / "bundle/model.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def simulated(sites: Processes) -> Path:
+    """The same run over one table."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(sites.folder)
+        assert command(patch, "run", "run.toml", "--quiet", "--out", "simulated", "--set", 'data.table="all.csv"', "--set",
+                       'data.site="hospital"', "--set", 'federation.engine="wire"') == 0
+    return sites.folder / "simulated"
+
+
+def test_a_run_over_real_sites_leaves_what_a_simulation_leaves(sites: Processes, simulated: Path, monkeypatch: pytest.MonkeyPatch,
+                                                              capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(sites.folder)
+    assert command(monkeypatch, "federate", "run.toml", "--sites", "federation.toml", "--out", "real") == 0
+    said = capsys.readouterr().out
+    assert "3 sites of" in said and "engine remote" in said
+    assert model(Path("real")) == model(simulated)
+    assert {file.name for file in Path("real").iterdir()} >= {file.name for file in simulated.iterdir()} - {"sites"}
+    assert command(monkeypatch, "report", "real", "--out", "page.html") == 0
+    assert "SCAFFOLD" in Path("page.html").read_text()
+    assert command(monkeypatch, "predict", "real/bundle", "north.csv", "-o", "out.csv") == 0
+    assert len(Path("out.csv").read_text().splitlines()) == len(Path("north.csv").read_text().splitlines())
+    capsys.readouterr()
+    assert command(monkeypatch, "site", "log", "north.toml") == 0
+    log = " ".join(capsys.readouterr().out.split())
+    assert "Agreement.totals" in log and "and the names high, low" in log
+
+
+def test_a_server_that_is_killed_goes_on(sites: Processes, simulated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(sites.folder)
+    words = [sys.executable, "-m", "rookery.cli", "federate", "run.toml", "--sites", "federation.toml", "--out", "killed"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(words, env=environment, start_new_session=True, stdout=subprocess.DEVNULL) as server:
+        ends = time.monotonic() + 300
+        while not Path("killed/state.ckpt").exists():
+            assert server.poll() is None and time.monotonic() < ends
+            time.sleep(0.01)
+        os.killpg(server.pid, signal.SIGKILL)
+    assert command(monkeypatch, "federate", "run.toml", "--sites", "federation.toml", "--out", "killed", "--resume", "--quiet") == 0
+    assert model(Path("killed")) == model(simulated)
+
+
+def test_what_is_not_allowed_is_refused_by_name(sites: Processes, monkeypatch: pytest.MonkeyPatch,
+                                                capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(sites.folder)
+    for change, sentence in (('objective.name="balanced_cross_entropy"', "not among the objectives that may be minimised here"),
+                             ('algorithm.name="FedProx"', "is not among what may run here"),
+                             ("federation.min_batch=2", "write min_batch = 5 in [federation]"),
+                             ('data.schema="nowhere.toml"', "there is no schema 'nowhere.toml'")):
+        assert command(monkeypatch, "federate", "run.toml", "--sites", "federation.toml", "--out", "refused", "--set", change) == 2
+        assert sentence in " ".join(capsys.readouterr().err.split())
+        assert not Path("refused/state.ckpt").exists()
+
+
+def test_words_that_do_not_go_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(hospitals.write(tmp_path))
+    Path("run.toml").write_text(RUN)
+    Path("federation.toml").write_text('[sites]\nnorth = "127.0.0.1:1"\n')
+    for words, sentence in (((), "goes with --on grpc; it was left out"), (("--on", "mpi"), "--on is one of grpc"),
+                            (("--on", "ray", "--sites", "federation.toml"), "it was given beside --on ray"),
+                            (("--sites", "nothing.toml"), "there is no file nothing.toml"),
+                            (("--sites", "federation.toml", "--resume"), "there is no run in"),
+                            (("--sites", "federation.toml"), "needs certificates|did not answer to the hello")):
+        assert command(monkeypatch, "federate", "run.toml", *words) == 2
+        err = " ".join(capsys.readouterr().err.split())
+        assert any(one in err for one in sentence.split("|")), err
+    assert json.loads(Path("runs/run/federation.json").read_text())["run"].startswith("run ")

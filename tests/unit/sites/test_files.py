@@ -1,0 +1,119 @@
+"""Rows in files: what their owner lets be asked of them, and that nothing else is looked for because a server named it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import hospitals
+import pytest
+
+from rookery.errors import ConfigError, DataError, Refused
+from rookery.sites.files import Files, RowsSection
+from rookery.sites.rules import Rules
+from rookery.studies.description import parse
+from rookery.studies.terms import Terms
+
+
+def terms(folder: Path, **sections: dict[str, Any]) -> Terms:
+    """Those of a run in which sites have not agreed yet."""
+    config = parse(hospitals.description(folder, **sections))
+    return Terms.of(config, "columns", schema=(folder / "schema.toml").read_text(), names=hospitals.NAMES)
+
+
+def prepare(folder: Path, said: Terms | dict[str, Any], may: Rules | None = None, modules: tuple[str, ...] = (), **rows: Any) -> Any:
+    owner = Files("north", RowsSection(**({"table": "north.csv"} | rows)), modules, folder)
+    return owner.prepare(said if isinstance(said, dict) else said.to_json(), may or hospitals.rules())
+
+
+def test_a_sites_rows_before_they_are_encoded(tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    _, data = prepare(tmp_path, terms(tmp_path))
+    assert data.names == ("north",)
+    assert sorted(data.fields) == ["labels", "texts", "there", "values"]
+    several = tmp_path / "north.csv"
+    several.write_text((tmp_path / "all.csv").read_text())
+    _, data = prepare(tmp_path, terms(tmp_path), site="hospital")
+    assert data.names == hospitals.NAMES
+
+
+def test_rows_are_read_again_when_their_file_has_changed(tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    owner = Files("north", RowsSection(table="north.csv"), (), tmp_path)
+    first = owner.prepare(terms(tmp_path).to_json(), hospitals.rules())[1]
+    assert owner.prepare(terms(tmp_path).to_json(), hospitals.rules())[1] is first
+    with (tmp_path / "north.csv").open("a") as file:
+        file.write("50,f,low,1,ill\n" * 20)
+    assert owner.prepare(terms(tmp_path).to_json(), hospitals.rules())[1].sizes[0] > first.sizes[0]
+
+
+@pytest.mark.parametrize(("rows", "sentence"), [
+    ({"label": "sex"}, "'outcome' is not what may be predicted here"),
+    ({"group": "patient"}, "rows of one 'patient' stay together here"),
+    ({"columns": ("age", "outcome", "sex")}, "the column 'dose' is not among those that may be used here"),
+])
+def test_an_owner_says_what_may_be_asked(rows: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    with pytest.raises(Refused, match=sentence):
+        prepare(tmp_path, terms(tmp_path), **rows)
+
+
+def test_tables_and_arrays_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    with pytest.raises(Refused, match="this site are a table, and the run is about arrays or pictures"):
+        prepare(tmp_path, replace(terms(tmp_path), schema=None, label="labels"))
+    with pytest.raises(Refused, match="this site are arrays, and the run is about a table"):
+        prepare(tmp_path, terms(tmp_path), table=None, npz="north.npz")
+
+
+def test_objectives_are_allowed_by_name(tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    said = replace(terms(tmp_path), part="rows")
+    with pytest.raises(Refused, match=r"cross_entropy is not among the objectives that may be minimised here \(may.objectives\)"):
+        prepare(tmp_path, said, hospitals.rules(objectives=("kl_dro",)))
+
+
+@pytest.mark.parametrize("section", [
+    {"objective": {"name": "hostile_module:loss"}}, {"model": {"name": "hostile_module:Net"}},
+    {"algorithm": {"name": "hostile_module:Own"}},
+    {"objective": {"name": "cross_entropy", "sampling": {"name": "hostile_module:Draw"}}}])
+def test_no_module_is_imported_because_a_server_names_it(section: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hospitals.write(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "hostile_module.py").write_text("raise SystemExit(0)")
+    said = terms(tmp_path).to_json()
+    said["run"] |= section
+    with pytest.raises(Refused, match="the module 'hostile_module' is not among those that a run may name here"):
+        prepare(tmp_path, said)
+    assert "hostile_module" not in sys.modules
+
+
+@pytest.mark.parametrize(("change", "sentence"), [
+    ({"part": "everything"}, "the part of a run is one of columns, rows"), ({"run": []}, "run of a run's terms is a table"),
+    ({"schema": 3}, "schema of a run's terms must be"), ({"names": "north"}, "names of a run's terms must be"),
+    ({"encoder": 3}, "encoder of a run's terms is a table"), ({"more": 1}, "install the same version"),
+    ({"run": {"data": {"table": "/etc/passwd"}, "algorithm": {"name": "FedAvg", "lr": 1.0}}}, r"\[data\] of a run's terms has validation"),
+    ({"run": {"sites": {}}}, r"got \[sites\]"), ({"run": {"algorithm": {"name": "Nothing"}}}, "there is no algorithm 'Nothing'"),
+])
+def test_terms_that_are_none(change: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    with pytest.raises(ConfigError, match=sentence):
+        prepare(tmp_path, terms(tmp_path).to_json() | change)
+
+
+def test_a_schema_that_the_table_does_not_fit(tmp_path: Path) -> None:
+    hospitals.write(tmp_path, hospitals.SCHEMA.replace("[columns.age]", "[columns.weight]"))
+    with pytest.raises(DataError, match="has no column 'weight'"):
+        prepare(tmp_path, terms(tmp_path))
+
+
+@pytest.mark.parametrize(("section", "sentence"), [
+    ({}, "give one of table, npz, images and own; got none of them"), ({"table": "a", "own": "b:c"}, "got table and own"),
+    ({"own": "b:c", "label": "y"}, "label is about the columns of a table"), ({"npz": "a", "columns": ("b",)}, "columns is about a table"),
+    ({"images": "a", "test": "b"}, "test is about the columns"),
+])
+def test_sections_that_say_two_things(section: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        RowsSection(**section)

@@ -1,0 +1,186 @@
+"""Runs from a description over real sites come to what a simulation of the same rows comes to, and refuse what needs these in one place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hospitals
+import numpy as np
+import pytest
+import torch
+
+from rookery.errors import Away, CheckpointError, ConfigError, DataError, Refused
+from rookery.studies.build import build
+from rookery.studies.description import parse
+from rookery.studies.federating import Meeting, build_at, name_of
+from rookery.studies.job import Job
+
+RUNS: dict[str, dict[str, dict[str, Any]]] = {
+    "FedAvg": {},
+    "SCAFFOLD, weighted by positives, after a warm-up": {
+        "algorithm": {"name": "SCAFFOLD", "lr": 0.1, "local_steps": 2, "batch": 16}, "warm_up": {"rounds": 2, "batch": 16},
+        "federation": {"min_batch": 5, "seed": 3, "weights": "positives"}},
+    "sites that adapt": {"personal": {"steps": 2, "batch": 8, "alone_steps": 4}},
+    "groups that are named": {"objective": {"name": "group_dro", "field": "sex"},
+                              "algorithm": {"name": "FedDRO", "lr": 0.05, "beta": 0.1, "local_steps": 2, "batch": 16}},
+    "groups that are sites": {"objective": {"name": "group_dro", "field": "site"},
+                              "algorithm": {"name": "FedDRO", "lr": 0.05, "beta": 0.1, "local_steps": 2, "batch": 16}},
+    "the AP surrogate": {"objective": {"name": "ap_surrogate"},
+                         "algorithm": {"name": "FCSG-M", "lr": 0.05, "local_steps": 2, "outer": 6, "inner": 8}}}
+
+
+def both(folder: Path, **sections: dict[str, Any]) -> tuple[Job, Job]:
+    """A run at the hospitals, and in one place."""
+    tree = hospitals.description(folder, **sections)
+    return (build_at(parse(tree), hospitals.reached(folder)),
+            build(parse(hospitals.simulated(folder, tree)), folder / "in one place"))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_real_sites_come_to_what_a_simulation_comes_to(name: str, tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    real, other = both(tmp_path, **RUNS[name])
+    assert real.fed.data.fields == {}
+    assert real.fed.data.names == other.fed.data.names
+    assert real.fed.data.sizes.tolist() == other.fed.data.sizes.tolist()
+    assert real.tested == other.tested > 0
+    found, expected = real.run(tmp_path / "at sites", "x", bundle=True), other.run(tmp_path / "in one place", "x", bundle=True)
+    assert torch.equal(real.parameters(found.state), other.parameters(expected.state))
+    for file in ("encoder.json", "model.safetensors"):
+        assert (tmp_path / "at sites/bundle" / file).read_bytes() == (tmp_path / "in one place/bundle" / file).read_bytes()
+    for row, like in zip(found.history, expected.history, strict=True):
+        some = {key: value for key, value in like.items() if not key.endswith(" exact") and key != "seconds"}
+        assert {key: value for key, value in row.items() if key != "seconds"} == pytest.approx(some, rel=1e-5, abs=1e-7)
+    said = [json.loads((tmp_path / where / "about.json").read_text()) for where in ("at sites", "in one place")]
+    assert said[0]["assessment"]["confusion"] == said[1]["assessment"]["confusion"]
+    assert said[0]["ledger"].keys() == said[1]["ledger"].keys()
+
+
+def test_a_site_that_is_away_is_left_out_under_a_quorum(tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    gone: list[int] = []
+    west = hospitals.host(tmp_path, "west")
+
+    class Flaky:
+        """Answers until its hospital is away."""
+
+        def __init__(self) -> None:
+            self.inner = hospitals.reached(tmp_path, west=west).transport
+
+        def exchange(self, frames: Any, seconds: float) -> Any:
+            there = self.inner.exchange({name: frame for name, frame in frames.items() if not (gone and name == "west")}, seconds)
+            return {name: there.get(name, TimeoutError("nobody")) for name in frames}
+
+    from rookery.studies.federating import Reached
+
+    job = build_at(parse(hospitals.description(tmp_path)), Reached(Flaky(), hospitals.NAMES, "a run", quorum=2))
+    result = job.run(tmp_path / "run", "x", callbacks=[lambda row: gone.append(1)])
+    assert result.rounds == 4
+    assert job.fed.away == {"west"}
+    strict = build_at(parse(hospitals.description(tmp_path)), Reached(Flaky(), hospitals.NAMES[:2], "another"))
+    assert strict.fed.quorum == 2
+    with pytest.raises(Away, match="west"):
+        build_at(parse(hospitals.description(tmp_path)), Reached(Flaky(), hospitals.NAMES, "a third"))
+
+
+def test_arrays_and_pictures(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    r = np.random.default_rng(0)
+    for name in hospitals.NAMES:
+        labels = r.choice(["cat", "dog"] if name != "west" else ["dog", "owl"], 60)
+        inputs = (r.normal(0, 40, (60, 4, 4)) + 120 + 60 * (labels == "dog")[:, None, None]).clip(0, 255).astype(np.uint8)
+        np.savez(tmp_path / f"{name}.npz", inputs=inputs, labels=labels)
+        for place, (label, picture) in enumerate(zip(labels, inputs, strict=True)):
+            (tmp_path / name / label).mkdir(parents=True, exist_ok=True)
+            image.fromarray(picture).save(tmp_path / name / label / f"{place}.png")
+    kinds: dict[str, tuple[dict[str, Any], Callable[[str], dict[str, str]]]] = {
+        "arrays": ({"npz": "at the sites"}, lambda name: {"npz": f"{name}.npz"}),
+        "pictures": ({"images": "at the sites", "size": 4}, lambda name: {"images": name})}
+    for kind, (section, rows) in kinds.items():
+        tree = hospitals.description(tmp_path, data={**section, "test_at": "sites"})
+        hosts = {name: hospitals.host(tmp_path, name, **rows(name)) for name in hospitals.NAMES}
+        job = build_at(parse(tree), hospitals.reached(tmp_path, kind, **hosts))
+        assert job.test.classes == ("cat", "dog", "owl")
+        assert job.test.fields["inputs"].shape[1:] == ((1, 4, 4) if kind == "arrays" else (3, 4, 4))
+        found = job.run(tmp_path / kind, "x", bundle=True)
+        assert found.history[-1]["test accuracy"] > 0.5
+    two = hospitals.description(tmp_path, data={"npz": "there", "test_at": "sites", "positive": ["dog"]})
+    hosts = {name: hospitals.host(tmp_path, name, npz=f"{name}.npz") for name in hospitals.NAMES}
+    assert build_at(parse(two), hospitals.reached(tmp_path, "two", **hosts)).test.classes == ("negative", "positive")
+    tree["data"]["category_rows"] = 1000
+    with pytest.raises(DataError, match="every class needs 1000 training rows at some site"):
+        build_at(parse(tree), hospitals.reached(tmp_path, "rare", **hosts))
+    np.savez(tmp_path / "west.npz", inputs=np.zeros((20, 5, 4), dtype=np.uint8), labels=["dog"] * 20)
+    with pytest.raises(DataError, match=r"same shape at all sites; 'north' has \(1, 4, 4\) and 'west' \(1, 5, 4\)"):
+        build_at(parse(two), hospitals.reached(tmp_path, "odd", **hosts))
+
+
+@pytest.mark.parametrize(("changes", "sentence"), [
+    ({"data": {"name": "digits"}}, "rows of real sites are in files of theirs"),
+    ({"data": {"schema": "schema.toml"}}, "write test_at = \"sites\""),
+    ({"data": {"table": "all.csv", "label": "outcome", "test_at": "sites"}}, "by a schema: write one with rookery look"),
+    ({"data": {"schema": "schema.toml", "test_at": "sites", "keep_positives": 0.5}}, "real sites keep all their rows"),
+    ({"sites": {"how": "iid"}}, "how = \"iid\" spreads rows in a simulation"),
+    ({"sites": {"least": 3}}, "least = 3 spreads rows in a simulation"),
+    ({"federation": {"engine": "ray"}}, "engine = \"ray\" is of a simulation"),
+    ({"federation": {"min_batch": 2}}, "north computes nothing from fewer than 5 rows at once, and federation.min_batch is 2"),
+    ({"objective": {"name": "group_dro", "field": "dose"},
+      "algorithm": {"name": "FedDRO", "lr": 0.1, "beta": 0.1}}, "whose values real sites must agree on"),
+])
+def test_what_needs_rows_in_one_place_is_refused(changes: dict[str, Any], sentence: str, tmp_path: Path,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(hospitals.write(tmp_path))
+    with pytest.raises(ConfigError) as error:
+        build_at(parse(hospitals.description(tmp_path, **changes)), hospitals.reached(tmp_path))
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(("old", "new", "sentence"), [
+    ('classes = ["ill", "well"]\n', "", "must agree on classes"),
+    ('positive = ["ill"]\n', "", "which of 'ill' and 'well' is the positive class"),
+    ('categories = ["f", "m"]\n', "", "the column 'sex' is kept, and its values are numbered alike"),
+])
+def test_a_schema_says_what_sites_must_agree_on(old: str, new: str, sentence: str, tmp_path: Path) -> None:
+    hospitals.write(tmp_path, hospitals.SCHEMA.replace(old, new))
+    with pytest.raises(ConfigError, match=sentence):
+        build_at(parse(hospitals.description(tmp_path)), hospitals.reached(tmp_path))
+
+
+def test_a_simulation_has_no_rows_without_a_table(tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    with pytest.raises(ConfigError, match="write rookery federate, or name a table"):
+        build(parse(hospitals.description(tmp_path)))
+
+
+def test_rows_that_do_not_fit_are_told_at_their_site_only(tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    table = tmp_path / "south.csv"
+    table.write_text(table.read_text().replace(",m,", ",unknown to all,", 1))
+    with pytest.raises(Refused) as error:
+        build_at(parse(hospitals.description(tmp_path)), hospitals.reached(tmp_path))
+    assert "site 'south': the rows of this site do not fit this run; the site's log says why" in str(error.value)
+    assert "unknown to all" in (tmp_path / "south-runs/refused.jsonl").read_text()
+
+
+def test_where_sites_are(tmp_path: Path) -> None:
+    file = tmp_path / "federation.toml"
+    file.write_text('[server]\ncertificates = "mine"\nquorum = 2\n[sites]\nnorth = "10.0.0.7:7443"\n')
+    found = Meeting.read(file)
+    assert (found.certificates, found.server.quorum, found.sites) == (tmp_path / "mine", 2, {"north": "10.0.0.7:7443"})
+    for text, sentence in (("[server]\n", "needs the section"), ("[sites]\n", "needs the section"),
+                           ("[sites]\nnorth = 3\n", "needs the section"), ("[site]\n", "did you mean 'sites'"),
+                           ("[server]\nseconds = 0\n[sites]\na = \"b\"\n", "are positive")):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=sentence):
+            Meeting.read(file)
+
+
+def test_a_run_keeps_the_name_that_sites_know_it_by(tmp_path: Path) -> None:
+    first = name_of(tmp_path, resume=False)
+    assert name_of(tmp_path, resume=True) == first != name_of(tmp_path, resume=False)
+    (tmp_path / "federation.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="by which name real sites know this run"):
+        name_of(tmp_path, resume=True)
