@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,11 +17,13 @@ import hospitals
 import pytest
 from running import command
 from site_processes import Processes, processes
+from sklearn.datasets import load_breast_cancer
 
 pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 MAY = 'algorithms = ["FedAvg", "SCAFFOLD"]\nobjectives = ["cross_entropy"]\nmin_batch = 5\nsalt = "none"'
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "three-hospitals.md"
 RUN = """[data]
 schema = "schema.toml"
 test_at = "sites"
@@ -73,13 +77,13 @@ def test_a_run_over_real_sites_leaves_what_a_simulation_leaves(sites: Processes,
     assert model(Path("real")) == model(simulated)
     assert {file.name for file in Path("real").iterdir()} >= {file.name for file in simulated.iterdir()} - {"sites"}
     assert command(monkeypatch, "report", "real", "--out", "page.html") == 0
-    assert "SCAFFOLD" in Path("page.html").read_text()
+    assert "The rows were at 3 sites with processes of their own, which answered a server that has none." in Path("page.html").read_text()
     assert command(monkeypatch, "predict", "real/bundle", "north.csv", "-o", "out.csv") == 0
     assert len(Path("out.csv").read_text().splitlines()) == len(Path("north.csv").read_text().splitlines())
     capsys.readouterr()
     assert command(monkeypatch, "site", "log", "north.toml") == 0
     log = " ".join(capsys.readouterr().out.split())
-    assert "Agreement.totals" in log and "and the names high, low" in log
+    assert "Agreement.totals" in log and "and the names f, high, low, m" in log
 
 
 def test_a_server_that_is_killed_goes_on(sites: Processes, simulated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,3 +125,38 @@ def test_words_that_do_not_go_together(tmp_path: Path, monkeypatch: pytest.Monke
         err = " ".join(capsys.readouterr().err.split())
         assert any(one in err for one in sentence.split("|")), err
     assert json.loads(Path("runs/run/federation.json").read_text())["run"].startswith("run ")
+
+
+@pytest.mark.slow
+def test_the_page_about_three_hospitals_runs(tmp_path: Path) -> None:
+    """Its files and commands in their order, with ports that are free here."""
+    page, names = PAGE.read_text(), ["north", "south", "west"]
+    table = load_breast_cancer()
+    for k, name in enumerate(names):
+        lines = [",".join([*table.feature_names, "diagnosis"]), *(",".join([*map(str, row), table.target_names[label]]) for row, label in
+                                                                 zip(table.data[k::3], table.target[k::3], strict=True)), ""]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines))
+    sites, printed = Processes(tmp_path, [], ""), ""
+    try:
+        for kind, body in re.findall(r"^```(toml|sh)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE):
+            if kind == "toml":
+                name, text = re.fullmatch(r"# (\S+)\n(.*)", body, re.DOTALL).groups()  # type: ignore[union-attr]
+                for site in names if name == "north.toml" else [""]:
+                    own = text.replace("north", site).replace("6e6f727468", site.encode().hex()).replace(":7443", ":0") if site else text
+                    for place, other in enumerate(sites.ports):
+                        own = own.replace(f"127.0.0.1:{7443 + place}", f"127.0.0.1:{sites.ports[other]}")
+                    (tmp_path / (f"{site}.toml" if site else name)).write_text(own)
+                continue
+            for line in body.splitlines():
+                words = shlex.split(line)
+                assert words[0] == "rookery"
+                if words[1:] == ["site", "north.toml"]:
+                    sites.start(*names)
+                else:
+                    printed = subprocess.run([sys.executable, "-m", "rookery.cli", *words[1:]], cwd=tmp_path, check=True,
+                                             capture_output=True, text=True).stdout
+    finally:
+        sites.stop()
+    assert "LocalSCGDAM" in printed
+    assert json.loads((tmp_path / "runs/three/about.json").read_text())["assessment"]["AUC"][0] > 0.9
+    assert len((tmp_path / "predicted.csv").read_text().splitlines()) == len((tmp_path / "south.csv").read_text().splitlines())

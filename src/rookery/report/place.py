@@ -10,6 +10,7 @@ from .numbers import Method
 LOCAL = ("auto", "loop", "vectorised")  # engines without a frame; what is after a colon is what `auto` chose
 WIRE = "wire"
 RAY = "ray"
+REMOTE = "remote"
 HOW = {"iid": " by chance", "dirichlet": " by Dirichlet draws, so that sites differ in their shares of the classes",
        "shards": " so that each has a few of the classes", "quantity": " by chance, in unequal sizes",
        "column": " as a column of the table says", "pooled": ", which has all of them"}
@@ -20,9 +21,16 @@ def place(found: Sequence[Method]) -> str:
     engines = {method.label: {_engine(record.about.get("engine")) for record in method.records} for method in found}
     every = {engine for some in engines.values() for engine in some}
     counts = sorted({len(sites) for method in found for record in method.records if (sites := record.about.get("sites"))})
-    if not counts or not every <= {*LOCAL, WIRE, RAY}:
+    if not counts or not every <= {*LOCAL, WIRE, RAY, REMOTE}:
         return ""
     sites = several(counts[0], "site") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} sites"
+    if every == {REMOTE}:
+        return (f"The rows were at {sites} with processes of their own, which answered a server that has none. What is said of exchanges "
+                "and bytes crossed the network between them; no row is part of it, though values can reveal something of rows. The test rows "
+                "were at the sites, which scored them and sent sums.")
+    if REMOTE in every:
+        framed = ", ".join(label for label, some in engines.items() if REMOTE in some)
+        return f"The rows of {framed} were at real sites; other runs are simulations, in which one program had all rows. " + _tests(found)
     where = "in one process on one machine"
     if RAY in every:
         where = "in the processes of a Ray cluster" + (", in part" if len(every) > 1 else "")

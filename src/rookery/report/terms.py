@@ -23,10 +23,10 @@ ADAPTED = "the same of the models that sites have after a few steps on their own
 MODELS = {"adapted ": "after each site's own steps: ", "alone ": "of models that sites trained alone: "}
 COSTS = {
     "rounds": "how often server and sites went through the method's steps",
-    "exchanges": "how often sites would have sent values up, to be averaged, added or collected; each one waits for the slowest site",
+    "exchanges": "how often sites send values up, to be averaged, added or collected; each one waits for the slowest site",
     "MB": "what these and the values on their way down come to, all sites together, without headers",
     "samples": "rows drawn in training, at all sites together; one that is drawn twice counts twice",
-    "seconds": "of training on the machine that simulated it, which is not how long a federation takes",
+    "seconds": "of training, at the server; those of a simulation are not how long a federation takes",
 }
 SEEDS = ("A seed decides the first weights, which rows are drawn and which are held out for validation, and where rows are dealt to sites "
          "by chance, how. Test rows are the same for all seeds: the spread is that of training, and does not say what other test rows "

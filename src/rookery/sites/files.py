@@ -20,6 +20,7 @@ from ..data.tables import schema as schemas
 from ..data.tables.encoder import Encoder
 from ..data.tables.files import read_sheets
 from ..data.tables.rows import make_rows
+from ..data.tables.sheet import Dialect
 from ..errors import ConfigError, DataError, Refused
 from ..objectives import balanced_cross_entropy, cross_entropy
 from ..problems.base import Problem
@@ -155,8 +156,9 @@ class Files:
         schema, section = schemas.parse(terms.schema or "", "the server's schema"), self.section
         schema = replace(schema, site=section.site)
         paths = [section.table] if isinstance(section.table, str) else section.table or ()
-        sheet = read_sheets([self.beside / path for path in paths], schema.dialect, "file")
-        later = None if section.test is None else read_sheets([self.beside / section.test], schema.dialect)
+        own = Dialect(header=None if schema.header is True else schema.header)  # every site's files are written in their own way
+        sheet = read_sheets([self.beside / path for path in paths], own, "file")
+        later = None if section.test is None else read_sheets([self.beside / section.test], own)
         rows = make_rows(sheet, schema, name=Path(paths[0]).stem, test=later, test_share=share or 0.25, seed=seed, site=self.name)
         train, test = unencoded(rows)
         if len(train.classes) > 2 and schema.positive:

@@ -165,6 +165,15 @@ def test_rows_that_do_not_fit_are_told_at_their_site_only(tmp_path: Path) -> Non
     assert "unknown to all" in (tmp_path / "south-runs/refused.jsonl").read_text()
 
 
+def test_every_site_writes_its_files_in_its_own_way(tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    one = build_at(parse(hospitals.description(tmp_path)), hospitals.reached(tmp_path))
+    table = tmp_path / "south.csv"
+    table.write_bytes(table.read_text().replace(",", ";").encode("utf-16"))
+    other = build_at(parse(hospitals.description(tmp_path)), hospitals.reached(tmp_path, "another"))
+    assert torch.equal(one.parameters(one.run(None, "x").state), other.parameters(other.run(None, "x").state))
+
+
 def test_where_sites_are(tmp_path: Path) -> None:
     file = tmp_path / "federation.toml"
     file.write_text('[server]\ncertificates = "mine"\nquorum = 2\n[sites]\nnorth = "10.0.0.7:7443"\n')
