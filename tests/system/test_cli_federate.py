@@ -73,7 +73,8 @@ def test_a_run_over_real_sites_leaves_what_a_simulation_leaves(sites: Processes,
     monkeypatch.chdir(sites.folder)
     assert command(monkeypatch, "federate", "run.toml", "--sites", "federation.toml", "--out", "real") == 0
     said = capsys.readouterr().out
-    assert "3 sites of" in said and "engine remote" in said
+    assert "3 sites of" in said
+    assert "engine remote" in said
     assert model(Path("real")) == model(simulated)
     assert {file.name for file in Path("real").iterdir()} >= {file.name for file in simulated.iterdir()} - {"sites"}
     assert command(monkeypatch, "report", "real", "--out", "page.html") == 0
@@ -83,7 +84,8 @@ def test_a_run_over_real_sites_leaves_what_a_simulation_leaves(sites: Processes,
     capsys.readouterr()
     assert command(monkeypatch, "site", "log", "north.toml") == 0
     log = " ".join(capsys.readouterr().out.split())
-    assert "Agreement.totals" in log and "and the names f, high, low, m" in log
+    assert "Agreement.totals" in log
+    assert "and the names f, high, low, m" in log
 
 
 def test_a_server_that_is_killed_goes_on(sites: Processes, simulated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +95,8 @@ def test_a_server_that_is_killed_goes_on(sites: Processes, simulated: Path, monk
     with subprocess.Popen(words, env=environment, start_new_session=True, stdout=subprocess.DEVNULL) as server:
         ends = time.monotonic() + 300
         while not Path("killed/state.ckpt").exists():
-            assert server.poll() is None and time.monotonic() < ends
+            assert server.poll() is None
+            assert time.monotonic() < ends
             time.sleep(0.01)
         os.killpg(server.pid, signal.SIGKILL)
     assert command(monkeypatch, "federate", "run.toml", "--sites", "federation.toml", "--out", "killed", "--resume", "--quiet") == 0
@@ -104,7 +107,7 @@ def test_what_is_not_allowed_is_refused_by_name(sites: Processes, monkeypatch: p
                                                 capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(sites.folder)
     for change, sentence in (('objective.name="balanced_cross_entropy"', "not among the objectives that may be minimised here"),
-                             ('algorithm.name="FedProx"', "is not among what may run here"),
+                             ('algorithm.name="FedProx"', "FedProx is not among the algorithms that may run here"),
                              ("federation.min_batch=2", "write min_batch = 5 in [federation]"),
                              ('data.schema="nowhere.toml"', "there is no schema 'nowhere.toml'")):
         assert command(monkeypatch, "federate", "run.toml", "--sites", "federation.toml", "--out", "refused", "--set", change) == 2

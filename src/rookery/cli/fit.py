@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +18,7 @@ from .manners import AsJson, DryRun, LogLevel, Quiet, Seed, Sets, Voice, duratio
 
 if TYPE_CHECKING:
     from ..fitting.options import Ready
+    from ..studies.federating import Reached
 
 
 @app.command()
@@ -39,6 +42,8 @@ def fit(rows: Annotated[list[str], typer.Argument(help="a CSV or Parquet file, s
                                                        "decisions may depend on the sensitive column")] = True,
         set: Sets = None,
         out: Annotated[Path | None, typer.Option("--out", help="the fit's folder; a fit that was cut off there goes on")] = None,
+        sites: Annotated[Path | None, typer.Option("--sites", help="the file that says where real sites are, which have the rows; see "
+                                                                    "rookery federate")] = None,
         jobs: Annotated[int | None, typer.Option("--jobs", help="processes at a time; default: one per core")] = None,
         seed: Seed = None, dry_run: DryRun = False, quiet: Quiet = False, as_json: AsJson = False, log_level: LogLevel = "warning") -> None:
     """Train a goal's method beside its opponents, keep the best, calibrate it, and say whether nesting paid: bundle and report."""
@@ -52,6 +57,8 @@ def fit(rows: Annotated[list[str], typer.Argument(help="a CSV or Parquet file, s
         options = Options(minutes=minutes, rounds=rounds, sensitive=sensitive, kind=kind, gap=gap, max_fpr=max_fpr, pool=pool,
                           group_thresholds=group_thresholds, jobs=jobs)
         folder = out or Path("runs") / f"fit-{Path(rows[0]).stem}-{goal}"
+        if sites is not None and (dry_run or not rows[0].endswith(".toml")):
+            raise ConfigError("--sites goes with a description, whose [data] names a schema, and without --dry-run")
         if dry_run:
             start = ready(base, goal, folder, options)
             _announce(voice, start)
@@ -66,7 +73,8 @@ def fit(rows: Annotated[list[str], typer.Argument(help="a CSV or Parquet file, s
                     bar.beside = what
                     bar(round(done), round(number))
 
-                done = fit_all(base, goal, folder, options, tell, lambda start: _announce(voice, start))
+                with _reached(sites, folder) as reached:
+                    done = fit_all(base, goal, folder, options, tell, lambda start: _announce(voice, start), reached)
         except KeyboardInterrupt:
             voice.say(folder=str(folder), reason="interrupted")
             complain(f"interrupted; the same command goes on with what is in {folder}")
@@ -76,6 +84,20 @@ def fit(rows: Annotated[list[str], typer.Argument(help="a CSV or Parquet file, s
         say_bundle(voice, folder)
         page = _page(done.runs, folder / "report.html", done.told)
         voice.say(f"the page: {page}", page=str(page))
+
+
+@contextmanager
+def _reached(sites: Path | None, folder: Path) -> Iterator[Reached | None]:
+    """Real sites, where a file says where they are; a fit that was cut off goes on under the name that they know it by."""
+    if sites is None:
+        yield None
+        return
+    from ..engines.grpc import Grpc
+    from ..studies.federating import KEPT, Meeting, name_of
+
+    meeting = Meeting.read(sites)
+    with Grpc(meeting.sites, meeting.certificates) as transport:
+        yield meeting.reached(transport, name_of(folder, (folder / KEPT).exists()))
 
 
 def _description(rows: list[str], columns: dict[str, Any], sensitive: str | None, net: str | None) -> dict[str, Any]:
@@ -125,11 +147,14 @@ def _overridden(tree: dict[str, Any], said: list[str]) -> dict[str, Any]:
 
 def _announce(voice: Voice, start: Ready) -> None:
     """What is there to train on, before anything is."""
+    from ..studies.job import number_tested
+
     sizes, held, classes = start.rows.data.sizes, start.rows.data.split("validation"), start.rows.test.classes
+    tested = number_tested(start.rows.data, start.rows.test)
     voice.say(f"goal {start.goal.name}: {start.goal.metric}, {start.goal.about}. {int(sizes.sum())} rows to train on at {len(sizes)} sites "
-              f"of {sizes.min()}–{sizes.max()}, {0 if held is None else int(held.sizes.sum())} for validation, {len(start.rows.test)} for "
+              f"of {sizes.min()}–{sizes.max()}, {0 if held is None else int(held.sizes.sum())} for validation, {tested} for "
               f"the test; classes {', '.join(classes)}", goal=start.goal.name, sites=len(sizes), classes=list(classes),
-              rows={"training": int(sizes.sum()), "validation": 0 if held is None else int(held.sizes.sum()), "test": len(start.rows.test)},
+              rows={"training": int(sizes.sum()), "validation": 0 if held is None else int(held.sizes.sum()), "test": tested},
               methods=[method.label for method in start.methods])
     for note in start.rows.notes:
         voice.warn(note)

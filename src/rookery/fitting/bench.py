@@ -28,6 +28,7 @@ from .measures import Measure
 from .training import LOOKS, Outcome, Tree, train
 
 CELLS = "class and group"  # the column that numbers them
+ANY: Tree = {"algorithm": {"name": "FedAvg", "lr": 0.1}}  # for rows, which do not depend on it
 OnProgress = Callable[[float], None]
 
 
@@ -108,9 +109,14 @@ class Folder:
 
         began = time.perf_counter()
         with one_thread():
-            done = study(_work, todo, self.folder / "trials.jsonl", self.jobs, tell, _is_there, self.workers)
+            done = study(self.work(), todo, self.folder / "trials.jsonl", self.jobs, tell, _is_there, self.workers)
         return [Outcome(vector=_model(Path(trial["folder"]), trial["key"]), **{**result, "margins": tuple(result["margins"])})
                 for trial, result in done]
+
+
+    def work(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        """What makes a trial, in any process."""
+        return _work
 
 
 @contextmanager
@@ -133,10 +139,14 @@ def _is_there(trial: dict[str, Any]) -> bool:
 
 
 def _work(trial: dict[str, Any]) -> dict[str, Any]:
+    return made_trial(lambda trial: prepared(trial["base"], trial["split"], trial["measure"]["sensitive"], trial["data"]), trial)
+
+
+def made_trial(rows: Callable[[dict[str, Any]], Prepared], trial: dict[str, Any]) -> dict[str, Any]:
+    """Make a trial on the rows that it is of, and leave its model in a file."""
     measure = Measure(**{**trial["measure"], "goal": GOALS[trial["measure"]["goal"]]})
-    rows = prepared(trial["base"], trial["split"], measure.sensitive, trial["data"])
     folder = Path(trial["folder"])
-    outcome = train(trial["tree"], rows, measure, trial["start"] and _model(folder, trial["start"]), trial["looks"])
+    outcome = train(trial["tree"], rows(trial), measure, trial["start"] and _model(folder, trial["start"]), trial["looks"])
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / f"{trial['key']}.safetensors", save({"x": outcome.vector.cpu().contiguous()}))
     return outcome.told()
@@ -145,7 +155,7 @@ def _work(trial: dict[str, Any]) -> dict[str, Any]:
 @lru_cache(4)
 def prepared(base: str, split: int, sensitive: str | None, digest: str) -> Prepared:
     """The rows that a description names, with those of a split held out; a process reads them once, as long as `digest` stays the same."""
-    return with_cells(prepare(parse({"algorithm": {"name": "FedAvg", "lr": 0.1}, **json.loads(base)}), split), sensitive)
+    return with_cells(prepare(parse({**ANY, **json.loads(base)}), split), sensitive)
 
 
 def least_rows(bench: Bench, splits: int) -> int:

@@ -23,6 +23,7 @@ from ..studies.leaving import leave
 from ..studies.scores import row_scores
 from ..training.files import write_whole
 from ..training.result import Run
+from .elsewhere import tested_at_sites
 from .goals import FIRST
 from .measures import Scored
 from .options import Fitted, Ready
@@ -69,15 +70,22 @@ def _site_column(start: Ready) -> str | None:
 
 
 def finish(start: Ready, chosen: list[Chosen], folder: Path, clock: Clock, made: Callable[[str, float], None]) -> Fitted:
-    rows, kept, began = _test(start), best_of(chosen), time.perf_counter()
+    kept, began = best_of(chosen), time.perf_counter()
     jobs = {own.label: _job(start, own) for own in chosen}
-    scored = {own.label: rows.scored(_outputs(jobs[own.label], own, rows, start), own.outcomes[0].margins) for own in chosen}
-    references = _references(start, jobs[FIRST], rows)
-    tested = bootstrapped(start.measure, scored | {label: own for label, (own, _) in references.items()}, rows.units, start.seed)
+    if start.rows.elsewhere is not None:
+        references: dict[str, tuple[Scored, str]] = {}
+        tested, number = tested_at_sites(start, jobs, {own.label: own.outcomes[0] for own in chosen}), jobs[kept.label].tested
+        where = f"{number} test rows at the sites"
+    else:
+        rows = _test(start)
+        scored = {own.label: rows.scored(_outputs(jobs[own.label], own, rows, start), own.outcomes[0].margins) for own in chosen}
+        references = _references(start, jobs[FIRST], rows)
+        tested = bootstrapped(start.measure, scored | {label: own for label, (own, _) in references.items()}, rows.units, start.seed)
+        number, where = len(rows.labels), rows.where
     nested = [own for own in chosen if own.method.kind == "nested"]
     others = [own for own in chosen if own.method.kind == "opponent"]
     best_nested = best_of(nested).label if nested else None
-    said = sentence(start.goal.metric, best_nested, best_of(others).label, kept.label, tested, len(rows.labels))
+    said = sentence(start.goal.metric, best_nested, best_of(others).label, kept.label, tested, number)
     runs = [folder]
     _leave(start, jobs[kept.label], kept, folder, bundle=True)
     for own in chosen:
@@ -86,7 +94,7 @@ def finish(start: Ready, chosen: list[Chosen], folder: Path, clock: Clock, made:
             _leave(start, jobs[own.label], own, runs[-1], bundle=False)
     made("what it is worth", time.perf_counter() - began)
     told = {"goal": start.goal.name, "metric": start.goal.metric, "about": start.goal.about, "larger": True, "kept": kept.label,
-            "sentence": said, "where": rows.where, "rounds": start.setting.rounds, "splits": len(kept.outcomes),
+            "sentence": said, "where": where, "rounds": start.setting.rounds, "splits": len(kept.outcomes),
             "rows": [_row(own, tested, own is kept) for own in chosen]
             + [_reference(label, tested, note) for label, (_, note) in references.items()],
             "minutes": round((time.monotonic() - clock.began) / 60, 3), "notes": _notes(start, kept)}

@@ -11,16 +11,18 @@ from ..errors import ConfigError
 from ..studies.build import Prepared
 from ..studies.compare import own_digest
 from ..studies.description import Description, describe, parse
+from ..studies.federating import KEPT, Reached
 from ..studies.trials import Workers
 from ..training.files import LOCK, held, write_whole
-from .bench import CELLS, Folder, least_rows, one_thread, prepared
+from .bench import ANY, CELLS, Folder, least_rows, one_thread, prepared
+from .elsewhere import Rows, SitesFolder, refuse_closed, refuse_goal
 from .finishing import finish
 from .goals import Goal, Setting, find_goal, methods
 from .measures import about_sites, lacking_group, make_measure
 from .options import Fitted, Options, Ready
 from .pilot import Pilot, plan
 from .search import LRS, SPLITS, Clock, Search
-from .training import Tree
+from .training import Tree, tree_of
 
 ROUNDS = 100  # of a trial, where no time is given
 PLAN = "plan.json"
@@ -29,12 +31,15 @@ Tell = Callable[[str, float, float], None]
 """What is under way, and the seconds of work done and expected in all."""
 
 
-def ready(base: Tree, goal: str, folder: Path, options: Options) -> Ready:
-    """Read the rows, and see which methods can be tried on them."""
+def ready(base: Tree, goal: str, folder: Path, options: Options, reached: Reached | None = None) -> Ready:
+    """Read the rows, and see which methods can be tried on them; `reached` are the real sites that have them, where there are such."""
     found = find_goal(goal)
+    if reached is not None:
+        refuse_goal(found.name)
     if found.name == "fair" and options.sensitive is None:
         raise ConfigError("the goal fair is about groups: name their column as sensitive, such as sex")
-    base, config, rows = _read(found, base, options)
+    elsewhere = None if reached is None else Rows(reached)
+    base, config, rows = _read(found, base, options, elsewhere)
     measure = make_measure(found, rows.data, len(rows.test.classes), rows.test.names, options.sensitive, kind=options.kind, gap=options.gap,
                            max_fpr=options.max_fpr)
     lacking = lacking_group(measure, rows.data)
@@ -43,23 +48,29 @@ def ready(base: Tree, goal: str, folder: Path, options: Options) -> Ready:
         rows = _noted(rows, f"The group {name!r} of {options.sensitive!r} has no training rows by which to compare it ({options.kind}), so "
                       "that no method trains for fairness: join it with another group, or leave its rows out.")
     layers = 2 if config.model.describe().get("name", "mlp") != "linear" else 1
-    bench = Folder(folder, measure, base, own_digest(config), options.jobs)
+    bench = (Folder(folder, measure, base, own_digest(config), options.jobs) if elsewhere is None else
+             SitesFolder(folder, measure, base, own_digest(config), elsewhere))
     least = least_rows(bench, SPLITS) if found.name == "personal" else options.batch
     setting = Setting(options.rounds or ROUNDS, options.local_steps, options.batch, len(rows.test.classes), len(rows.data.names), least,
                       layers, options.sensitive, CELLS if options.sensitive else "labels", options.kind, options.max_fpr,
                       options.group_thresholds, lacking is None)
-    return Ready(found, base, options, rows, measure, bench, setting, methods(found, setting))
+    start = Ready(found, base, options, rows, measure, bench, setting, methods(found, setting))
+    if reached is not None:
+        refuse_closed(rows, found.name, [tree_of(base, method, setting, LRS[0], start.seed) for method in start.methods if method.trains])
+    return start
 
 
-def _read(goal: Goal, base: Tree, options: Options) -> tuple[Tree, Description, Prepared]:
+def _read(goal: Goal, base: Tree, options: Options, elsewhere: Rows | None) -> tuple[Tree, Description, Prepared]:
     """The sections that all methods have in common, what they say, and the rows with those of the first split held out."""
     unsaid, own = not base.get("sites"), {section: dict(table) for section, table in base.items()}
     if goal.name == "personal":  # a site without training rows has no model to test
         own |= {"data": {**own["data"], "test_at": "sites"}, "sites": {"least": 2, **own.get("sites", {})}}
-    config = parse({"algorithm": {"name": "FedAvg", "lr": 0.1}, **own})
+    config = parse({**ANY, **own})
     if config.federation.only_sums and goal.name in ("worst_site", "personal"):
         raise ConfigError(f"the goal {goal.name} needs scores of single sites, and federation.only_sums keeps them from the server")
     own, digest = {section: table for section, table in describe(config).items() if section in USED}, own_digest(config)
+    if elsewhere is not None:
+        return own, config, elsewhere(own, 0)
     rows = prepared(json.dumps(own), 0, options.sensitive, digest)
     label = config.data.label if rows.test.rows is None else rows.test.rows.schema.label
     if options.sensitive is not None and options.sensitive == label:
@@ -88,7 +99,7 @@ def expected(start: Ready, needed: bool = True) -> Pilot:
 
 
 def fit(base: Tree, goal: str, folder: Path | str, options: Options | None = None, tell: Tell | None = None,
-        on_ready: Callable[[Ready], None] | None = None) -> Fitted:
+        on_ready: Callable[[Ready], None] | None = None, reached: Reached | None = None) -> Fitted:
     """Train the goal's method beside its opponents, keep what is best on the sites' validation rows, and say what it is worth.
 
     base:   sections [data], [sites], [model], [federation] and [decision] of a description
@@ -96,10 +107,11 @@ def fit(base: Tree, goal: str, folder: Path | str, options: Options | None = Non
     folder: where the bundle, the runs and what a report is made of go; a fit that was cut off there goes on
     tell:   told what is under way, and how many seconds of work are done, of how many
     on_ready: told what is known before the first trial
+    reached: real sites, which have the rows: trials train there, one after the other
     """
     folder, options, clock = Path(folder), options or Options(), Clock((options or Options()).minutes)
     with held(folder):
-        start = ready(base, goal, folder, options)
+        start = ready(base, goal, folder, options, reached)
         if on_ready is not None:
             on_ready(start)
         pilot = _plan(start, folder)
@@ -132,7 +144,7 @@ def _plan(start: Ready, folder: Path) -> Pilot:
         if before != json.loads(json.dumps(told)):
             raise ConfigError(f"{folder} holds a fit of other rows, another goal or other options; take another folder with --out")
         return replace(pilot, jobs=start.options.jobs or pilot.jobs)
-    if any(path.name != LOCK for path in folder.iterdir()):
+    if any(path.name not in (LOCK, KEPT) for path in folder.iterdir()):
         raise ConfigError(f"{folder} holds something else than a fit; take another folder with --out")
     pilot = expected(start, needed=start.options.rounds is None)
     write_whole(folder / PLAN, json.dumps({**told, "pilot": vars(pilot)}, indent=1))

@@ -148,7 +148,7 @@ class Search:
 def further(bench: Bench, splits: int) -> Iterator[int]:
     """The numbers of further splits; where a class or group is rare, splits are passed over that leave it out and the first does not."""
     first = bench.rows(0)
-    wanted = 0 < _rarest(first) < RARE
+    wanted = bool(first.data.fields) and 0 < _rarest(first) < RARE  # real sites do not say
     usable = (split for split in range(1, TRIED * splits) if not wanted or _as_whole(bench.rows(split), first))
     return islice(usable, splits - 1)
 

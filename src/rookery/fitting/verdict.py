@@ -25,7 +25,7 @@ class Tested:
     def difference(self, label: str, to: str) -> Found:
         """What a model has more than another on the same rows."""
         draws = self.draws[label] - self.draws[to]
-        return self.values[label][0] - self.values[to][0], *_ends(draws)
+        return self.values[label][0] - self.values[to][0], *ends(draws)
 
 
 def bootstrapped(measure: Measure, scored: Mapping[str, Scored], units: NDArray[np.int64] | None = None, seed: int = 0,
@@ -36,10 +36,11 @@ def bootstrapped(measure: Measure, scored: Mapping[str, Scored], units: NDArray[
     number, r = int(place.max()) + 1, np.random.default_rng(seed)
     weights = [np.bincount(r.integers(number, size=number), minlength=number).astype(float)[place] for _ in range(draws)]
     found = {label: np.asarray([measure.of_rows(own, w) for w in weights]) for label, own in scored.items()}
-    return Tested({label: (measure.of_rows(own), *_ends(found[label])) for label, own in scored.items()}, found)
+    return Tested({label: (measure.of_rows(own), *ends(found[label])) for label, own in scored.items()}, found)
 
 
-def _ends(draws: NDArray[np.float64]) -> tuple[float, float]:
+def ends(draws: NDArray[np.float64]) -> tuple[float, float]:
+    """The ends of the 95 % interval of values that were drawn."""
     known = draws[~np.isnan(draws)]
     if not len(known):
         return float("nan"), float("nan")

@@ -26,8 +26,8 @@ def place(found: Sequence[Method]) -> str:
     sites = several(counts[0], "site") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} sites"
     if every == {REMOTE}:
         return (f"The rows were at {sites} with processes of their own, which answered a server that has none. What is said of exchanges "
-                "and bytes crossed the network between them; no row is part of it, though values can reveal something of rows. The test rows "
-                "were at the sites, which scored them and sent sums.")
+                "and bytes crossed the network between them; no row is part of it, though values can reveal something of rows. The test "
+                "rows were at the sites, which scored them and sent sums.")
     if REMOTE in every:
         framed = ", ".join(label for label, some in engines.items() if REMOTE in some)
         return f"The rows of {framed} were at real sites; other runs are simulations, in which one program had all rows. " + _tests(found)

@@ -94,9 +94,11 @@ class Files:
         config = terms.config()
         if terms.part == "rows" and config.objective.name not in rules.objectives:
             raise Refused(f"{config.objective.name} is not among the objectives that may be minimised here (may.objectives)")
+        if terms.part == "rows" and not rules.knows(type(config.algorithm)):
+            raise Refused(f"{terms.run['algorithm']['name']} is not among the algorithms that may run here (may.algorithms)")
         self._refuse_other_rows(terms)
         # rows do not depend on the rest of the terms
-        key = replace(terms, run={**{name: terms.run.get(name, {}) for name in ("data", "federation")}, "algorithm": ANY}, names=(),
+        key = replace(terms, run={"data": terms.run.get("data", {}), "federation": {"seed": terms.seed}, "algorithm": ANY}, names=(),
                       part="columns" if terms.part == "columns" else "rows")
         data, classes, counts = self.divided(_Key(key, self._stamps()))
         if terms.part == "columns":

@@ -63,6 +63,10 @@ class Rules:
         names = _names(program)
         return any(entry in names or entry in {f"{name}.{fn.__name__}" for name in names} for entry in self.algorithms)
 
+    def knows(self, program: type) -> bool:
+        """Whether some function of a program may run."""
+        return any(entry == name or entry.startswith(f"{name}.") for entry in self.algorithms for name in _names(program))
+
     def check(self) -> None:
         """Refuse algorithms that no program here has the name of, and unknown objectives, once all modules are imported."""
         known = {name: program for program in PROGRAMS.values() for name in _names(program)}

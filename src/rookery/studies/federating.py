@@ -6,6 +6,7 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +97,10 @@ class Reached:
 
     def greet(self, config: Description, terms: Terms, seed: int) -> tuple[Remote, Roster]:
         """Begin a part of the run at all sites, or go on with it."""
-        engine = Remote(self.transport, seconds=self.seconds, tries=self.tries, run=f"{self.run} {terms.part}")
-        least = config.federation.min_batch
-        found = engine.greet(self.sites, terms.to_json(), seed=seed, precision=config.federation.autocast, min_batch=least)
+        least, words = config.federation.min_batch, terms.to_json()
+        own = sha256(json.dumps([words, seed], sort_keys=True).encode()).hexdigest()[:8]  # the trials of a fit are runs of their own
+        engine = Remote(self.transport, seconds=self.seconds, tries=self.tries, run=f"{self.run} {terms.part} {own}")
+        found = engine.greet(self.sites, words, seed=seed, precision=config.federation.autocast, min_batch=least)
         strict = max(found.least, key=found.least.__getitem__)
         if found.least[strict] > least:
             raise ConfigError(f"{strict} computes nothing from fewer than {found.least[strict]} rows at once, and federation.min_batch is "
@@ -135,7 +137,7 @@ def prepare_at(config: Description, reached: Reached, split: int = 0) -> Prepare
     _refuse_pooled(config)
     data, section, setup, notes = config.data, config.federation, Ledger(), list[str]()
     schema = None if data.npz is not None or data.images is not None else agreed_schema(config)
-    terms = Terms.of(config, "columns", split=split, schema=None if schema is None else schema.to_toml(), size=data.size,
+    terms = Terms.of(config, "columns", seed=section.seed, split=split, schema=None if schema is None else schema.to_toml(), size=data.size,
                      label=(data.label or "labels") if data.npz is not None else None, positive=data.positive if schema is None else ())
     engine, roster = reached.greet(config, terms, section.seed)
     fed = Federation(raw_problem(), roster, engine=engine, only_sums=section.only_sums, min_batch=section.min_batch, seed=section.seed)

@@ -47,6 +47,12 @@ class _InnerValue(Program):
         return -c.evaluate(c.problem.oracle("g_y"), x, x.new_zeros(()), c.draw())
 
 
+def number_tested(data: Data, test: Table) -> int:
+    """How many test rows there are, at the server or at the sites."""
+    rows = data.splits.get("test")
+    return len(test) if rows is None else int(rows.sizes.sum())
+
+
 @dataclass(frozen=True)
 class Job:
     """A run to be made: the federation, whose sites have validation rows and perhaps test rows, what the objective is given, test rows."""
@@ -72,9 +78,7 @@ class Job:
 
     @property
     def tested(self) -> int:
-        """How many test rows there are, at the server or at the sites."""
-        rows = self.fed.data.splits.get("test")
-        return len(self.test) if rows is None else int(rows.sizes.sum())
+        return number_tested(self.fed.data, self.test)
 
     @property
     def stages(self) -> list[Stage]:

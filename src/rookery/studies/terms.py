@@ -24,7 +24,7 @@ class Terms:
     part:    "columns" are rows before they are encoded, for what sites agree on; "rows" the run itself; "warm-up" and "personal" what
              goes before and after it
     run:     sections of the run's description
-    split:   which rows are held out
+    seed, split: which rows are held out; all trials of a fit have the same, whatever seed they train with
     schema:  of tables: what the columns are, as TOML
     label:   of arrays: the array that is predicted
     size:    of pictures: the height and width that they are brought to
@@ -35,6 +35,7 @@ class Terms:
 
     part: str
     run: Mapping[str, Any]
+    seed: int = 0
     split: int = 0
     schema: str | None = None
     label: str | None = None

@@ -73,6 +73,8 @@ def test_objectives_are_allowed_by_name(tmp_path: Path) -> None:
     said = replace(terms(tmp_path), part="rows")
     with pytest.raises(Refused, match=r"cross_entropy is not among the objectives that may be minimised here \(may.objectives\)"):
         prepare(tmp_path, said, hospitals.rules(objectives=("kl_dro",)))
+    with pytest.raises(Refused, match=r"FedAvg is not among the algorithms that may run here \(may.algorithms\)"):
+        prepare(tmp_path, said, hospitals.rules(algorithms=("SCAFFOLD",)))
 
 
 @pytest.mark.parametrize("section", [
