@@ -66,7 +66,8 @@ def refuse_closed(rows: Prepared, goal: str, trees: Sequence[Tree]) -> None:
         for tree in trees:
             assemble(parse(tree), rows)
     except Refused as error:
-        needed = {section: sorted({tree.get(section, {}).get("name", "cross_entropy") for tree in trees}) for section in ("algorithm", "objective")}
+        needed = {section: sorted({tree.get(section, {}).get("name", "cross_entropy") for tree in trees})
+                  for section in ("algorithm", "objective")}
         raise Refused(f"{error}. A fit for {goal} needs, under [may] at every site, algorithms = {json.dumps(needed['algorithm'])} and "
                       f"objectives = {json.dumps(needed['objective'])}") from None
 

@@ -209,5 +209,6 @@ def name_of(folder: Path, resume: bool) -> str:
             raise CheckpointError(f"{kept} does not say by which name real sites know this run; begin a new one elsewhere") from None
         return str(found)
     name = f"{folder.name[:40]} {secrets.token_hex(8)}"
+    folder.mkdir(parents=True, exist_ok=True)
     write_whole(kept, json.dumps({"run": name}))
     return name
