@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import ConfigError, Refused
 from ..metrics.histogram import auc, average_precision, default_edges, partial_auc
-from ..metrics.resampled import BINS, resampled
+from ..metrics.resampling import BINS, resampled
 from ..studies.build import Prepared, assemble
 from ..studies.description import parse
 from ..studies.federating import Reached, prepare_at

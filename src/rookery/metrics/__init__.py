@@ -22,6 +22,7 @@ from .federated import Scores, by_client, evaluate
 from .histogram import Ranked, auc, average_precision, default_edges, histograms_by_client, partial_auc, refined_edges, score_histogram
 from .intervals import AucDifference, Interval, auc_interval, bootstrap_interval, delong, delong_test, wilson
 from .personal import Adaptation
+from .resampling import resampled
 from .rows import class_sums, from_sums
 from .subgroups import Group, by_group
 from .thresholds import Rates, best_thresholds, group_histograms
@@ -65,6 +66,7 @@ __all__ = [
     "probabilities_off",
     "refined_edges",
     "reliability",
+    "resampled",
     "score_histogram",
     "wilson",
 ]

@@ -216,4 +216,4 @@ def _raw_labels(data: Data, classes: tuple[str, ...]) -> Data:
     texts = torch.from_numpy(names)[data.fields["labels"]][:, None]
     nothing = torch.zeros(len(texts), 0, dtype=torch.float64)
     return Data({"values": nothing, "there": nothing.to(torch.uint8), "texts": texts, "inputs": data.fields["inputs"],
-                 "labels": data.fields["labels"]}, data.names, data.sizes)
+                 "labels": data.fields["labels"]}, data.names, data.sizes, data.splits)

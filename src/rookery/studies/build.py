@@ -192,9 +192,9 @@ class Encoding:
 
 
 def raw_rows(rows: Rows, data: Data, say: Say) -> Data:
-    """The training rows before they are encoded."""
+    """The training rows before they are encoded; those that are held out are told of, and not used."""
     raw, at = raw_fields(rows.sheet, rows.schema, say), data.fields["inputs"]
-    return Data({name: field[at] for name, field in raw.items()} | {"labels": data.fields["labels"]}, data.names, data.sizes)
+    return Data({name: field[at] for name, field in raw.items()} | {"labels": data.fields["labels"]}, data.names, data.sizes, data.splits)
 
 
 def _agree(config: Description, rows: Rows, data: Data, ledger: Ledger) -> tuple[Encoder, list[str]]:

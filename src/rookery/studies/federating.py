@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,10 @@ from ..errors import CheckpointError, ConfigError
 from ..federation.federation import Federation
 from ..federation.ledger import Ledger
 from ..training.files import write_whole
+from ..training.keeper import CHECKPOINT
 from .agreement import agree_on_arrays, count_positives, raw_problem
 from .build import Prepared, agreed_encoder, assemble
-from .description import Description, read_tree
+from .description import Description, describe, parse, read_tree
 from .job import Job
 from .terms import Terms
 from .values import build_section, nearest
@@ -212,3 +213,31 @@ def name_of(folder: Path, resume: bool) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(kept, json.dumps({"run": name}))
     return name
+
+
+def words_of(config: Description, meeting: Meeting, label: str, minutes: float | None) -> dict[str, Any]:
+    """A run in words, for a server elsewhere that is to make it: its description, and the schema as a text."""
+    tree = describe(config)
+    schema = None if config.data.schema is None else Path(config.data.schema).read_text(encoding="utf-8")
+    return {"description": tree, "schema": schema, "label": label, "minutes": minutes, "server": asdict(meeting.server)}
+
+
+def serve(transport: Transport, sites: Sequence[str], words: dict[str, Any], folder: Path, aborted: Callable[[], bool]) -> None:
+    """Make the run that some words describe, or go on with it: what a server runs that was given the words by another one's job.
+
+    aborted: whether whoever gave them wants no more of it; the run then stops after its round, and can be gone on with
+    """
+    tree = {section: dict(table) for section, table in words["description"].items()}
+    if words["schema"] is not None:
+        write_whole(folder / "schema.toml", words["schema"])
+        tree["data"]["schema"] = str(folder / "schema.toml")
+    resume = (folder / CHECKPOINT).exists()
+    section = build_section(ServerSection, words["server"], "server")
+    reached = Reached(transport, sites, name_of(folder, resume), section.seconds, section.tries, section.quorum)
+
+    def progress(made: int, of: int) -> None:
+        write_whole(folder / "progress.json", json.dumps({"round": made, "rounds": of}))
+        if aborted():
+            raise KeyboardInterrupt
+
+    build_at(parse(tree), reached).run(folder, words["label"] or folder.name, resume, words["minutes"], bundle=True, on_progress=progress)

@@ -14,9 +14,11 @@ import torch
 from rookery import Data, Federation
 from rookery.errors import ConfigError, Refused
 from rookery.fitting import Options, fit
-from rookery.metrics.resampled import BINS, poisson, resampled
+from rookery.fitting.options import Ready
+from rookery.metrics.resampling import BINS, poisson, resampled
 from rookery.objectives import cross_entropy
 from rookery.problems import Model
+from rookery.studies.job import number_tested
 
 MAY = {"algorithms": ("FedAvg", "CODA+", "LocalSCGDAM", "LocalSGDAM", "FCSG-M", "Acc-FCSG-M", "FedDRO"),
        "objectives": ("cross_entropy", "balanced_cross_entropy", "auc", "ap_surrogate", "last_layer", "partial_auc", "kl_dro", "cvar_dro")}
@@ -27,8 +29,16 @@ def bundles(folder: Path, goal: str, **sections: Any) -> tuple[Path, Path]:
     """Those of a fit at the hospitals, and of one over their rows in one table."""
     tree = {name: table for name, table in hospitals.description(folder, **sections).items() if name not in ("algorithm", "run")}
     hosts = {name: hospitals.host(folder, name, hospitals.rules(**MAY)) for name in hospitals.NAMES}
-    real = fit(tree, goal, folder / f"{goal} at sites", QUICK, reached=hospitals.reached(folder, f"fit {goal}", **hosts))
-    simulated = fit(hospitals.simulated(folder, tree), goal, folder / f"{goal} in one place", QUICK)
+    known: list[list[int]] = []
+
+    def ready(start: Ready) -> None:
+        held = start.rows.data.split("validation")
+        assert held is not None
+        known.append([*start.rows.data.sizes.tolist(), *held.sizes.tolist(), number_tested(start.rows.data, start.rows.test)])
+
+    real = fit(tree, goal, folder / f"{goal} at sites", QUICK, None, ready, hospitals.reached(folder, f"fit {goal}", **hosts))
+    simulated = fit(hospitals.simulated(folder, tree), goal, folder / f"{goal} in one place", QUICK, None, ready)
+    assert known[0] == known[1]
     assert real.told["kept"] == simulated.told["kept"]
     for one, other in zip(real.told["rows"], simulated.told["rows"], strict=False):
         assert one["label"] == other["label"]
