@@ -71,7 +71,8 @@ def once(network: Transport, sites: list[str], words: dict[str, Any], folder: Pa
     fed: Federation[Any] = Federation(k.problem, roster, engine=engine, seed=3)
 
     def told(made: int, of: int) -> None:
-        write_whole(folder / "progress.json", json.dumps({"made": made, "process": os.getpid(), "exchanges": fed.ledger["train"].exchanges}))
+        said = {"made": made, "process": os.getpid(), "exchanges": fed.ledger["train"].exchanges}
+        write_whole(folder / "progress.json", json.dumps(said))
         time.sleep(words.get("pause", 0))
 
     found = run(program, fed, program.init(fed, *starts(program, k)), words["rounds"], folder=folder, resume=True, save_every=2,

@@ -1,4 +1,4 @@
-"""A FLARE deployment on this machine, as an administrator makes one: provisioned, allowed what it needs, started, ended whatever happens."""
+"""FLARE on this machine, as an administrator makes one: provisioned, allowed what it needs, started; ended whatever happens."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ class Deployment:
 
     def __init__(self, folder: Path, names: Sequence[str], sockets: Path, entries: Sequence[str], port: int | None = None) -> None:
         self.folder, self.names, self.runs = folder, list(names), folder / "runs"
+        self.shells: list[subprocess.Popen[bytes]] = []
         ports = free_ports(2) if port is None else [port, port + 1]
         self.port = ports[0]
         clients = "\n".join(f"  - {{name: {name}, type: client, org: trial}}" for name in names)
@@ -77,9 +78,10 @@ class Deployment:
         for name in names or ("localhost", *self.names):
             for left in self.kits.glob(f"{name}/*.fl"):
                 left.unlink()
-            with (self.kits / name / "console.txt").open("ab") as out:
-                subprocess.Popen(["bash", str(self.kits / name / "startup" / "sub_start.sh")], cwd=self.kits / name, stdout=out,
-                                 stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=self.environment, start_new_session=True)
+            kit = self.kits / name
+            with (kit / "console.txt").open("ab") as out:
+                self.shells.append(subprocess.Popen(["bash", str(kit / "startup" / "sub_start.sh")], cwd=kit, env=self.environment, stdout=out,
+                                                    stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True))
             if name == "localhost":
                 waited(lambda: listens(self.port), "FLARE's server listens")
 
@@ -93,7 +95,7 @@ class Deployment:
         found = []
         for process in psutil.process_iter():
             try:
-                if any(word.startswith(f"{self.kits / name}") for word in process.cmdline()):
+                if any(Path(word).is_relative_to(self.kits / name) for word in process.cmdline()):
                     found.append(process)
             except psutil.Error:
                 continue
@@ -107,6 +109,7 @@ class Deployment:
             except psutil.NoSuchProcess:
                 continue
         waited(lambda: not self.processes(name), "all processes have ended")
+        self.shells = [shell for shell in self.shells if shell.poll() is None]
 
 
 def waited(holds: Any, what: str, seconds: float = 300) -> None:

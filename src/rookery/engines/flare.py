@@ -104,12 +104,13 @@ class Server:
 
         calls = Calls()
         own = _own(Path(calls.collab.workspace.get_site_config_dir()))
-        entry, folder = _entry(self.entry, _said(own, "entries", list)), _run_folder(Path(_said(own, "runs", str)), self.run)
+        folder = _run_folder(Path(_said(own, "runs", str)), self.run)
         folder.mkdir(parents=True, exist_ok=True)
         job = str(calls.collab.fl_ctx.get_job_id())
         write_whole(folder / RECORD, json.dumps({"job": job, "ended": None}))
         ended = "done"
         try:
+            entry = _entry(self.entry, _said(own, "entries", list))
             entry(calls, list(self.sites), json.loads(unquote(self.words)), folder, calls.aborted)
         except Exception as error:
             ended = "the job was aborted" if calls.aborted() else f"{type(error).__name__}: {error}"
