@@ -80,8 +80,9 @@ class Deployment:
                 left.unlink()
             kit = self.kits / name
             with (kit / "console.txt").open("ab") as out:
-                self.shells.append(subprocess.Popen(["bash", str(kit / "startup" / "sub_start.sh")], cwd=kit, env=self.environment, stdout=out,
-                                                    stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True))
+                shell = subprocess.Popen(["bash", str(kit / "startup" / "sub_start.sh")], cwd=kit, env=self.environment, stdout=out,
+                                         stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
+            self.shells.append(shell)
             if name == "localhost":
                 waited(lambda: listens(self.port), "FLARE's server listens")
 
