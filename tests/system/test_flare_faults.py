@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import ssl
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -132,14 +134,28 @@ def test_a_client_of_flare_that_is_killed_is_named_and_a_second_job_goes_on_when
     assert same(deployed, "client")
 
 
+def shown(deployed: Deployment, kit: Path) -> None:
+    """Connect to FLARE's server with a kit's certificate, and wait for what it says to that: nothing, if it is accepted."""
+    trust = ssl.create_default_context(cafile=str(deployed.kits / "site-1" / "startup" / "rootCA.pem"))
+    trust.check_hostname = False
+    trust.load_cert_chain(kit / "startup" / "client.crt", kit / "startup" / "client.key")
+    with socket.create_connection(("127.0.0.1", deployed.port)) as plain, trust.wrap_socket(plain) as secure:
+        secure.settimeout(5)
+        secure.recv(1)
+
+
 def test_a_client_with_a_foreign_certificate_is_refused(both: Both, tmp_path: Path) -> None:
     """One that an administrator of another project has made, with the name and the address of ours."""
     deployed, _ = both
     foreign = Deployment(tmp_path, NAMES, tmp_path, [], deployed.port)
+    with pytest.raises(TimeoutError):
+        shown(deployed, deployed.kits / "site-1")
+    with pytest.raises(ssl.SSLError, match="UNKNOWN_CA"):
+        shown(deployed, foreign.kits / "site-1")
     log = deployed.kits / "localhost" / "log.txt"
     begun = len(log.read_text())
     try:
-        foreign.start("site-1")
+        foreign.start("site-1")  # which does not know our server either
         waited(lambda: "CERTIFICATE_VERIFY_FAILED" in (foreign.kits / "site-1" / "console.txt").read_text(), "the certificate is refused")
     finally:
         foreign.kill()

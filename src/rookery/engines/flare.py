@@ -51,39 +51,45 @@ def _flare(module: str) -> Any:
 
 
 class Calls:
-    """A transport over FLARE, for the thread that it was made in: a call for each site, all at once."""
+    """A transport over FLARE: a call for each site, all at once. It is made in the function that FLARE calls."""
 
     def __init__(self) -> None:
-        self.collab = _flare("collab").collab
-        self.present = {proxy.name for proxy in self.collab.clients}
+        collab = _flare("collab").collab
+        self.context, self.proxies = collab.context, {proxy.name: proxy for proxy in collab.clients}
+        self.pool = ThreadPoolExecutor(len(self.proxies))
 
     def exchange(self, frames: Mapping[str, bytes], seconds: float) -> Mapping[str, bytes | Exception]:
-        calls = {site: self.collab.get_clients([site])(blocking=False, timeout=seconds).answer(frame, seconds)
-                 for site, frame in frames.items() if site in self.present}
-        found: dict[str, bytes | Exception] = {site: ConnectionError("FLARE has not given it this job") for site in frames}
-        for site, results in calls.items():
-            replies = dict(results)  # waits for the answer, or for the deadline
-            found[site] = _reply(replies[site]) if site in replies else _trouble(results.failures[site], seconds)
+        waiting = {site: self.pool.submit(self._call, site, frame, seconds) for site, frame in frames.items()}
+        found = {site: call.result() for site, call in waiting.items()}
         if self.aborted():
             raise EngineError("the job was aborted")
         return found
 
+    def _call(self, site: str, frame: bytes, seconds: float) -> bytes | Exception:
+        if site not in self.proxies:
+            return ConnectionError("FLARE has not given it this job")
+        try:
+            return _reply(self.proxies[site](timeout=seconds).answer(frame, seconds))
+        except Exception as error:  # the call's, or that the job was aborted meanwhile
+            return _trouble(error, seconds)
+
     def aborted(self) -> bool:
-        return bool(self.collab.is_aborted)
+        return bool(self.context.is_aborted())
 
 
 def _reply(reply: object) -> bytes | Exception:
     return reply if isinstance(reply, bytes) else ConnectionError(f"its reply is no bytes, but {type(reply).__name__}")
 
 
-def _trouble(failure: Any, seconds: float) -> Exception:
+def _trouble(error: Any, seconds: float) -> Exception:
     """What a failed call says; FLARE may be told to leave the words of an error at the site, and then has its type alone."""
-    match failure.cause_type:
+    cause = getattr(error, "cause", error)
+    match getattr(error, "cause_type", ""):
         case "TimeoutError":
             return TimeoutError(f"no answer in {seconds:g} s")
         case "ConnectionError":
-            return ConnectionError(f"its resident process is down ({failure.cause})")
-    return ConnectionError(f"{failure.cause}")
+            return ConnectionError(f"its resident process is down ({cause})")
+    return ConnectionError(str(cause))
 
 
 class Server:
@@ -103,10 +109,10 @@ class Server:
         from ..training.files import write_whole
 
         calls = Calls()
-        own = _own(Path(calls.collab.workspace.get_site_config_dir()))
+        own = _own(Path(calls.context.workspace.get_site_config_dir()))
         folder = _run_folder(Path(_said(own, "runs", str)), self.run)
         folder.mkdir(parents=True, exist_ok=True)
-        job = str(calls.collab.fl_ctx.get_job_id())
+        job = str(_flare("collab").collab.fl_ctx.get_job_id())
         write_whole(folder / RECORD, json.dumps({"job": job, "ended": None}))
         ended = "done"
         try:
@@ -127,19 +133,19 @@ class Site:
         collab = _flare("collab").collab
         if collab.caller != "server":
             raise PermissionError("only the server of this job may ask this site")
-        local = Path(collab.workspace.get_site_config_dir())
-        socket = local / _said(_own(local), "socket", str).replace("{site}", collab.site_name)
-        reply = _resident(f"unix:{socket}").exchange({"resident": frame}, seconds)["resident"]
+        reply = _resident(Path(collab.workspace.get_site_config_dir()), collab.site_name).exchange({"resident": frame}, seconds)["resident"]
         if isinstance(reply, Exception):
             raise reply
         return reply
 
 
 @cache
-def _resident(address: str) -> Transport:
+def _resident(local: Path, site: str) -> Transport:
+    """The resident process, where the owner of this machine says that it is."""
     from .grpc import Grpc
 
-    return Grpc({"resident": address})
+    socket = local / _said(_own(local), "socket", str).replace("{site}", site)
+    return Grpc({"resident": f"unix:{socket}"})
 
 
 def _own(local: Path) -> dict[str, Any]:
