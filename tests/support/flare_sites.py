@@ -35,6 +35,11 @@ builders:
 """
 
 
+def environment() -> dict[str, str]:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
 class Residents(Processes):
     """Resident processes behind unix sockets, as FLARE's clients relay to them."""
 
@@ -66,13 +71,8 @@ class Deployment:
             (local / "rookery.toml").write_text(f'socket = "{sockets / name}.sock"\n')
         (self.kits / "localhost" / "local" / "rookery.toml").write_text(f'runs = "{self.runs}"\nentries = {json.dumps(list(entries))}\n')
 
-    @property
-    def environment(self) -> dict[str, str]:
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-
     def command(self, *words: str) -> None:
-        subprocess.run(words, cwd=self.folder, env=self.environment, check=True, capture_output=True, stdin=subprocess.DEVNULL)
+        subprocess.run(words, cwd=self.folder, env=environment(), check=True, capture_output=True, stdin=subprocess.DEVNULL)
 
     def start(self, *names: str) -> None:
         for name in names or ("localhost", *self.names):
@@ -80,7 +80,7 @@ class Deployment:
                 left.unlink()
             kit = self.kits / name
             with (kit / "console.txt").open("ab") as out:
-                shell = subprocess.Popen(["bash", str(kit / "startup" / "sub_start.sh")], cwd=kit, env=self.environment, stdout=out,
+                shell = subprocess.Popen(["bash", str(kit / "startup" / "sub_start.sh")], cwd=kit, env=environment(), stdout=out,
                                          stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
             self.shells.append(shell)
             if name == "localhost":
@@ -92,25 +92,34 @@ class Deployment:
         return ProdEnv(str(self.kits / ADMIN), login_timeout=60.0, username=ADMIN, **options)
 
     def processes(self, name: str = "") -> list[psutil.Process]:
-        """Those of one party or of all; a job's processes have sessions of their own, so that groups would not do."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if any(Path(word).is_relative_to(self.kits / name) for word in process.cmdline()):
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
+        return processes(self.kits / name)
 
     def kill(self, name: str = "") -> None:
-        """All that a party runs, at once: first the shell that would start the rest again."""
-        for process in sorted(self.processes(name), key=lambda process: process.pid):
-            try:
-                process.send_signal(signal.SIGKILL)
-            except psutil.NoSuchProcess:
-                continue
-        waited(lambda: not self.processes(name), "all processes have ended")
+        """All that a party runs, or all parties."""
+        kill(self.kits / name)
         self.shells = [shell for shell in self.shells if shell.poll() is None]
+
+
+def processes(folder: Path) -> list[psutil.Process]:
+    """Those that were given something of a folder; a job's processes have sessions of their own, so that groups would not do."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if any(Path(word).is_relative_to(folder) for word in process.cmdline()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def kill(folder: Path) -> None:
+    """First the shell that would start the rest again."""
+    for process in sorted(processes(folder), key=lambda process: process.pid):
+        try:
+            process.send_signal(signal.SIGKILL)
+        except psutil.NoSuchProcess:
+            continue
+    waited(lambda: not processes(folder), "all processes have ended")
 
 
 def waited(holds: Any, what: str, seconds: float = 300) -> None:

@@ -109,8 +109,9 @@ class Server:
         from ..training.files import write_whole
 
         calls = Calls()
-        own = _own(Path(calls.context.workspace.get_site_config_dir()))
-        folder = _run_folder(Path(_said(own, "runs", str)), self.run)
+        local = Path(calls.context.workspace.get_site_config_dir())
+        own = _own(local)
+        folder = _run_folder((local / _said(own, "runs", str)).resolve(), self.run)
         folder.mkdir(parents=True, exist_ok=True)
         job = str(_flare("collab").collab.fl_ctx.get_job_id())
         write_whole(folder / RECORD, json.dumps({"job": job, "ended": None}))
@@ -144,7 +145,7 @@ def _resident(local: Path, site: str) -> Transport:
     """The resident process, where the owner of this machine says that it is."""
     from .grpc import Grpc
 
-    socket = local / _said(_own(local), "socket", str).replace("{site}", site)
+    socket = (local / _said(_own(local), "socket", str).replace("{site}", site)).resolve()
     return Grpc({"resident": f"unix:{socket}"})
 
 
