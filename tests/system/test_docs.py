@@ -53,7 +53,7 @@ def files(page: Path) -> dict[str, str]:
     return found
 
 
-PROCESSES = {"real-sites"}  # run with processes of their own, by test_grpc.py
+PROCESSES = {"real-sites", "flare"}  # run with processes of their own, by test_grpc.py and test_flare.py
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if "```python" in page.read_text(encoding="utf-8")]
 MIXED = {  # pages whose Python needs what their commands have left, and some of what they leave themselves
     "fit": {"predictions.csv", "runs/fit-visits-ap/report.html"}, "tables": {"predictions.csv", "visits-torch", "visits.schema.toml"}}

@@ -1,0 +1,296 @@
+"""Real sites over NVIDIA FLARE: frames travel by its Collab calls, and a run is a job of FLARE that can be followed by another one.
+
+No code travels. FLARE's server process runs a function that is installed there and that its owner names; FLARE's client processes relay
+frames to the resident process of their site, and hold nothing. Neither has torch for it, nor FLARE rows.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import time
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import redirect_stdout
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from ..errors import ConfigError, EngineError
+from .transport import Transport
+
+__all__ = ["Job", "Server", "Site", "submit"]
+
+OWN = "rookery.toml"  # in the folder `local` of FLARE's server or client: what the job does not say
+RECORD = "flare.json"  # in a run's folder: the last job that began it, and how it ended
+PROGRESS = "progress.json"  # in a run's folder: what the function says of the run
+POLL = 2.0  # seconds; each time somebody logs in at FLARE's server
+
+
+def _marked(kind: str) -> Callable[[Any], Any]:
+    """A method that FLARE may call; without FLARE nobody does."""
+    def mark(method: Any) -> Any:
+        try:
+            return getattr(_flare("collab").collab, kind)(method)
+        except EngineError:
+            return method
+    return mark
+
+
+def _flare(module: str) -> Any:
+    try:
+        return import_module(f"nvflare.{module}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "nvflare":
+            raise
+        raise EngineError("real sites over FLARE need nvflare, which is not installed: pip install 'rookery[flare]'") from None
+
+
+class Calls:
+    """A transport over FLARE: a call for each site, all at once. It is made in the function that FLARE calls."""
+
+    def __init__(self) -> None:
+        collab = _flare("collab").collab
+        self.context, self.proxies = collab.context, {proxy.name: proxy for proxy in collab.clients}
+        self.pool = ThreadPoolExecutor(len(self.proxies))
+
+    def exchange(self, frames: Mapping[str, bytes], seconds: float) -> Mapping[str, bytes | Exception]:
+        waiting = {site: self.pool.submit(self._call, site, frame, seconds) for site, frame in frames.items()}
+        found = {site: call.result() for site, call in waiting.items()}
+        if self.aborted():
+            raise EngineError("the job was aborted")
+        return found
+
+    def _call(self, site: str, frame: bytes, seconds: float) -> bytes | Exception:
+        if site not in self.proxies:
+            return ConnectionError("FLARE has not given it this job")
+        try:
+            return _reply(self.proxies[site](timeout=seconds).answer(frame, seconds))
+        except Exception as error:  # the call's, or that the job was aborted meanwhile
+            return _trouble(error, seconds)
+
+    def aborted(self) -> bool:
+        return bool(self.context.is_aborted())
+
+
+def _reply(reply: object) -> bytes | Exception:
+    return reply if isinstance(reply, bytes) else ConnectionError(f"its reply is no bytes, but {type(reply).__name__}")
+
+
+def _trouble(error: Any, seconds: float) -> Exception:
+    """What a failed call says; FLARE may be told to leave the words of an error at the site, and then has its type alone."""
+    cause = getattr(error, "cause", error)
+    match getattr(error, "cause_type", ""):
+        case "TimeoutError":
+            return TimeoutError(f"no answer in {seconds:g} s")
+        case "ConnectionError":
+            return ConnectionError(f"its resident process is down ({cause})")
+    return ConnectionError(str(cause))
+
+
+class Server:
+    """FLARE's server part of a job: finds the function that is named, and gives it a transport to the sites.
+
+    entry: module:function, installed at the server and named in its rookery.toml
+    words: what the function is told, as JSON with quoted braces, in which FLARE would see variables
+    run:   the run's name, and that of its folder
+    sites: whom the function is to ask
+    """
+
+    def __init__(self, entry: str, words: str, run: str, sites: list[str]) -> None:
+        self.entry, self.words, self.run, self.sites = entry, words, run, sites
+
+    @_marked("main")
+    def main(self) -> None:
+        from ..training.files import write_whole
+
+        calls = Calls()
+        local = Path(calls.context.workspace.get_site_config_dir())
+        own = _own(local)
+        folder = _run_folder((local / _said(own, "runs", str)).resolve(), self.run)
+        folder.mkdir(parents=True, exist_ok=True)
+        job = str(_flare("collab").collab.fl_ctx.get_job_id())
+        write_whole(folder / RECORD, json.dumps({"job": job, "ended": None}))
+        ended = "done"
+        try:
+            entry = _entry(self.entry, _said(own, "entries", list))
+            entry(calls, list(self.sites), json.loads(unquote(self.words)), folder, calls.aborted)
+        except Exception as error:
+            ended = "the job was aborted" if calls.aborted() else f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            write_whole(folder / RECORD, json.dumps({"job": job, "ended": ended}))
+
+
+class Site:
+    """FLARE's client part of a job: relays frames between the server and the resident process of this site."""
+
+    @_marked("publish")
+    def answer(self, frame: bytes, seconds: float) -> bytes:
+        collab = _flare("collab").collab
+        if collab.caller != "server":
+            raise PermissionError("only the server of this job may ask this site")
+        reply = _resident(Path(collab.workspace.get_site_config_dir()), collab.site_name).exchange({"resident": frame}, seconds)["resident"]
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+@cache
+def _resident(local: Path, site: str) -> Transport:
+    """The resident process, where the owner of this machine says that it is."""
+    from .grpc import Grpc
+
+    socket = (local / _said(_own(local), "socket", str).replace("{site}", site)).resolve()
+    return Grpc({"resident": f"unix:{socket}"})
+
+
+def _own(local: Path) -> dict[str, Any]:
+    """What the owner of this machine says."""
+    try:
+        return tomllib.loads((local / OWN).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{local / OWN} could not be read ({error.strerror}): the owner of a machine says there what a job may not "
+                          'say, socket = "/path/of/the/resident/process" at a site, runs = "/folder" and entries = ["module:function"] '
+                          "at the server") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{local / OWN} is not TOML: {error}") from None
+
+
+def _said(own: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
+    if not isinstance(own.get(name), kind):
+        example = {"socket": '"/run/rookery/north.sock"', "runs": '"/var/lib/rookery"', "entries": '["agreed:train"]'}[name]
+        raise ConfigError(f"{OWN} of this machine needs {name}: write {name} = {example}; got {own.get(name)!r}")
+    return own[name]
+
+
+def _entry(name: str, allowed: Sequence[str]) -> Callable[..., object]:
+    """The function of a name, if the server's owner lets it run."""
+    if name not in allowed:
+        raise ConfigError(f"{name!r} is not among what may run at this server: {OWN} has entries = {list(allowed)!r}")
+    module, _, function = name.partition(":")
+    found: Callable[..., object] | None = getattr(import_module(module), function, None)
+    if not callable(found):
+        raise ConfigError(f"{OWN} lets {name!r} run, but {module} has no function {function!r}: write module:function")
+    return found
+
+
+def _run_folder(runs: Path, run: str) -> Path:
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,79}", run, re.ASCII):
+        raise ConfigError("the name of a run begins with a letter or digit and has up to 80 letters, digits, dots, hyphens and "
+                          f"underscores, because its folder has it too; got {run!r}")
+    return runs / run
+
+
+def submit(entry: str, words: dict[str, Any], sites: Sequence[str], env: Any, *, run: str, least: int | None = None,
+           runs: Path | str | None = None, start: float = 180.0) -> Job:
+    """Begin a run as a job of FLARE, or go on with it.
+
+    entry: module:function, called in FLARE's server process as entry(transport, sites, words, folder, aborted). It greets the sites,
+           trains into `folder` with resume=True, and writes what it wants to be known into folder/progress.json
+    words: what the function is told, as JSON can say it
+    sites: whom it asks; FLARE's names of them are the names in their site.toml
+    env:   ProdEnv with an administrator's startup kit, also that of a POC; or SimEnv, with the names of the sites as `clients`
+    run:   the run's name; a second job of the same name goes on where the first one ended, whatever ended it
+    least: with how many sites FLARE lets the job begin and go on; by default all of them
+    runs:  where the server's folder of runs is seen from here: None if it is not
+    start: seconds that FLARE gives the sites to begin
+    """
+    folder = None if runs is None else _run_folder(Path(runs), run)
+    _run_folder(Path(), run)
+    if isinstance(env, _flare("recipe.poc_env").PocEnv):
+        raise EngineError("PocEnv provisions all sites anew for each job, and none of them would allow ours: prepare and start the POC "
+                          "with nvflare poc, and give ProdEnv the startup kit of its administrator")
+    api, runtime = _flare("job_config.api"), "collab.runtime"
+
+    def make() -> Any:
+        job = api.FedJob(name=run, min_clients=least or len(sites), mandatory_clients=None if least else list(sites))
+        job.set_app_packages(["rookery"])  # which is installed wherever the job runs: nothing travels
+        job.to_server(Server(entry, quote(json.dumps(words), safe='":, []'), run, list(sites)), id="rookery")
+        job.to_server(_flare(f"{runtime}.controller").CollabController(server_obj_id="rookery", sync_task_timeout=start), id="controller")
+        for site in sites:
+            job.to(Site(), site, id="rookery")
+            job.to(_flare(f"{runtime}.executor").CollabExecutor(client_obj_id="rookery"), site, id="executor", tasks=["*"])
+        return job
+
+    return Job(make, env, folder)
+
+
+class Job:
+    """A run that FLARE has been given, as a job: to follow, to abort, and to wait for.
+
+    id: that of the job at FLARE; another one after a start that failed and was tried once more
+    """
+
+    def __init__(self, make: Callable[[], Any], env: Any, folder: Path | None) -> None:
+        self.make, self.env, self.folder = make, env, folder
+        self.simulated = isinstance(env, _flare("recipe.sim_env").SimEnv)
+        self.again = True  # a start that fails is tried once more
+        self._deploy()
+
+    def _deploy(self) -> None:
+        self.id = ""
+        if self.simulated and self.folder is not None:  # where all jobs have one name
+            (self.folder / RECORD).unlink(missing_ok=True)
+        self.deployed: Future[str] = ThreadPoolExecutor(1).submit(self.env.deploy, self.make())
+        if not self.simulated:
+            try:
+                self.id = self.deployed.result()
+            except Exception:
+                if not self._once_more():
+                    raise
+
+    def _once_more(self) -> bool:
+        again, self.again = self.again, False
+        if again:
+            self._deploy()
+        return again
+
+    def status(self) -> str:
+        """FLARE's word for how the job stands: RUNNING, or FINISHED: and how; empty while FLARE does not say."""
+        if not self.simulated:
+            try:
+                with redirect_stdout(io.StringIO()):  # a line for each connection
+                    return str(self.env.get_job_status(self.id) or "")
+            except Exception:  # the server cannot be reached, or is busy
+                return ""
+        if not self.deployed.done():
+            return "RUNNING"
+        return "FINISHED:EXECUTION_EXCEPTION" if self.deployed.exception() else "FINISHED:COMPLETED"
+
+    def progress(self) -> dict[str, Any]:
+        """What the function last wrote into progress.json of the run's folder, where that is seen from here."""
+        return self._read(PROGRESS)
+
+    def abort(self) -> None:
+        """End the job; the run stays, and another job goes on with it."""
+        if self.simulated:
+            raise EngineError("FLARE cannot abort a simulation; end its process")
+        self.env.abort_job(self.id)
+
+    def wait(self, seconds: float | None = None) -> str:
+        """Wait for the job's end, and give FLARE's word for it. A job that fails before its function began is submitted once more."""
+        ends = None if seconds is None else time.monotonic() + seconds
+        while not (status := self.status()).startswith("FINISHED"):
+            if ends is not None and time.monotonic() > ends:
+                raise TimeoutError(f"job {self.id} is {status or 'not known'} after {seconds:g} s")
+            time.sleep(POLL)
+        if status == "FINISHED:COMPLETED":
+            return status
+        record = self._read(RECORD)
+        began = bool(record) if self.simulated else record.get("job") == self.id
+        if self.folder is not None and not began and status != "FINISHED:ABORTED" and self._once_more():
+            return self.wait(None if ends is None else max(0.0, ends - time.monotonic()))
+        raise EngineError(f"job {self.id or 'of the simulation'} is {status}: "
+                          + (record.get("ended") or "see the log of FLARE's server" if began else "it did not begin; see FLARE's logs"))
+
+    def _read(self, name: str) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = {} if self.folder is None else json.loads((self.folder / name).read_text(encoding="utf-8"))
+            return found
+        except (OSError, ValueError):
+            return {}
