@@ -43,12 +43,12 @@ def environment() -> dict[str, str]:
 class Residents(Processes):
     """Resident processes behind unix sockets, as FLARE's clients relay to them."""
 
-    def __init__(self, folder: Path, names: Sequence[str], own: str, may: str) -> None:
+    def __init__(self, folder: Path, names: Sequence[str], own: str, may: str, rows: str = 'own = "{own}"') -> None:
         super().__init__(folder, [], own)
         self.names = list(names)
         for name in names:
             (folder / f"{name}.toml").write_text(f'[site]\nname = "{name}"\nlisten = "unix:{folder / name}.sock"\nfolder = "{name}-runs"\n'
-                                                 f'[rows]\nown = "{own}"\n[may]\n{may}\n')
+                                                 f'[rows]\n{rows.format(own=own, name=name)}\n[may]\n{may}\n')
 
 
 class Deployment:
@@ -146,9 +146,10 @@ def free_ports(number: int) -> list[int]:
 
 
 @contextmanager
-def deployment(folder: Path, names: Sequence[str], own: str, may: str, entries: Sequence[str]) -> Iterator[tuple[Deployment, Residents]]:
+def deployment(folder: Path, names: Sequence[str], own: str, may: str, entries: Sequence[str],
+               **rows: str) -> Iterator[tuple[Deployment, Residents]]:
     """FLARE and the resident processes; in the end, all of them are gone."""
-    residents = Residents(folder, names, own, may)
+    residents = Residents(folder, names, own, may, **rows)
     found = Deployment(folder, names, folder, entries)
     try:
         residents.start()

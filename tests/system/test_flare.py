@@ -23,8 +23,11 @@ if find_spec("nvflare") is None:
     pytest.skip("FLARE is not installed: pip install 'rookery[flare]'", allow_module_level=True)
 
 import flare_entries
+import hospitals
+import test_cli_federate
 from flare_entries import MAY
-from flare_sites import ALLOWED, Deployment, Residents, deployment, environment, free_ports, kill, processes
+from flare_sites import ADMIN, ALLOWED, Deployment, Residents, deployment, environment, free_ports, kill, processes
+from running import command
 from site_processes import Processes
 
 from rookery.engines import flare
@@ -158,3 +161,26 @@ def rows_in_three() -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
     table = load_breast_cancer()
     inputs = ((table.data - table.data.mean(0)) / table.data.std(0)).astype(np.float32)
     return [(inputs[k::3], table.target[k::3]) for k in range(3)]
+
+
+def test_a_description_runs_over_flare_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                             capsys: pytest.CaptureFixture[str]) -> None:
+    """What is downloaded is what a simulation leaves."""
+    monkeypatch.chdir(hospitals.write(tmp_path))
+    Path("run.toml").write_text(test_cli_federate.RUN)
+    words = ["federate", "run.toml", "--on", "flare", "--sites", "federation.toml"]
+    with deployment(tmp_path, hospitals.NAMES, "", test_cli_federate.MAY, ["rookery.studies.federating:serve"],
+                    rows='table = "{name}.csv"') as (found, _):
+        sites = "\n".join(f'{name} = "flare"' for name in hospitals.NAMES)
+        kit = f'kit = "{found.kits / ADMIN}"\nuser = "{ADMIN}"'
+        Path("federation.toml").write_text(f"[flare]\n{kit}\n[sites]\n{sites}\n")
+        assert command(monkeypatch, *words, "--out", "downloaded") == 0
+        assert "the model: rookery predict downloaded/bundle" in " ".join(capsys.readouterr().out.split())
+        Path("federation.toml").write_text(f'[flare]\n{kit}\nruns = "runs"\n[sites]\n{sites}\n')
+        assert command(monkeypatch, *words, "--out", "seen", "--set", "run.rounds=6") == 0
+        assert command(monkeypatch, *words, "--out", "seen", "--resume") == 0
+    assert command(monkeypatch, "run", "run.toml", "--quiet", "--out", "simulated", "--set", 'data.table="all.csv"', "--set",
+                   'data.site="hospital"', "--set", 'federation.engine="wire"') == 0
+    for folder in ("downloaded", "seen"):
+        assert Path(folder, "bundle/model.safetensors").read_bytes() == Path("simulated/bundle/model.safetensors").read_bytes()
+        assert not Path(folder, "state.ckpt").exists()

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import ConfigError
-from .commands import train
-from .console import app
+from ..training.keeper import refuse_taken
+from .commands import say_bundle, train
+from .console import app, complain
+from .exits import INTERRUPTED
 from .manners import AsJson, LogLevel, Quiet, Seed, Sets, Voice, overrides, speaking
 
 if TYPE_CHECKING:
     from ..studies.description import Description
     from ..studies.job import Job
 
-WAYS = ("grpc", "ray")
+POLL = 2.0  # seconds between two looks at a job
+WAYS = ("grpc", "flare", "ray")
 
 
 @app.command()
 def federate(file: Annotated[Path, typer.Argument(help="the description of the run")],
-             on: Annotated[str, typer.Option("--on", help="grpc: real sites; ray: a simulation on a cluster")] = "grpc",
-             sites: Annotated[Path | None, typer.Option("--sites", help="of grpc: the file that says where the sites are")] = None,
+             on: Annotated[str, typer.Option("--on", help="grpc: real sites; flare: those of a project of NVIDIA FLARE; ray: a simulation "
+                                                           "on a cluster")] = "grpc",
+             sites: Annotated[Path | None, typer.Option("--sites", help="of grpc and flare: the file of where the sites are")] = None,
              set: Sets = None,
              out: Annotated[Path | None, typer.Option("--out", help="the run's folder; default runs/NAME-OF-FILE")] = None,
              resume: Annotated[bool, typer.Option("--resume", help="go on with the run in that folder")] = False,
@@ -35,13 +40,15 @@ def federate(file: Annotated[Path, typer.Argument(help="the description of the r
     with speaking("federate", quiet, as_json, log_level) as voice:
         if on not in WAYS:
             raise ConfigError(f"--on is one of {', '.join(WAYS)}; got {on!r}")
-        if (sites is None) == (on == "grpc"):
-            raise ConfigError("--sites federation.toml says where real sites are, and goes with --on grpc; it was "
+        if (sites is None) == (on != "ray"):
+            raise ConfigError("--sites federation.toml says where real sites are, and goes with --on grpc or flare; it was "
                               + ("left out" if sites is None else f"given beside --on {on}"))
         folder = out or Path("runs") / file.stem
         config = read(file, [*overrides(set, seed), *(['federation.engine="ray"'] if on == "ray" else [])])
         if sites is None:
             train(voice, config, folder, label, resume, minutes, [])
+        elif on == "flare":
+            _over_flare(voice, config, sites, folder, label, resume, minutes)
         else:
             _over_grpc(voice, config, sites, folder, label, resume, minutes)
 
@@ -56,3 +63,36 @@ def _over_grpc(voice: Voice, config: Description, sites: Path, folder: Path, lab
             return build_at(config, meeting.reached(transport, name_of(folder, resume)))
 
         train(voice, config, folder, label, resume, minutes, [], make)
+
+
+def _over_flare(voice: Voice, config: Description, sites: Path, folder: Path, label: str, resume: bool, minutes: float | None) -> None:
+    """Submit the run as a job of FLARE's, follow it, and fetch what it left; Ctrl-C aborts the job, and --resume submits another."""
+    from ..engines.flare import production, submit
+    from ..studies.federating import Meeting, agreed_schema, name_of, words_of
+
+    meeting = Meeting.read(sites)
+    if meeting.flare is None:
+        raise ConfigError(f"{sites} needs the section [flare], with kit, the folder of an administrator's startup kit, and user below it")
+    if config.data.schema is not None:
+        agreed_schema(config)  # mistakes are said before FLARE is asked
+    if not resume:
+        refuse_taken(folder)
+    seen = None if meeting.flare.runs is None else meeting.beside / meeting.flare.runs
+    run = name_of(folder, resume)
+    job = submit("rookery.studies.federating:serve", words_of(config, meeting, label or folder.name, minutes), list(meeting.sites),
+                 production(meeting.beside / meeting.flare.kit, meeting.flare.user), run=run, runs=seen, least=meeting.server.quorum)
+    voice.say(f"job {job.id} of FLARE, for run {run}", job=job.id, run=run)
+    try:
+        with voice.progress("round") as bar:
+            while not job.status().startswith("FINISHED"):
+                if told := job.progress():
+                    bar(told["round"], told["rounds"])
+                time.sleep(POLL)
+        job.wait()
+    except KeyboardInterrupt:
+        job.abort()
+        complain(f"the job was aborted; --resume goes on with the run of {folder} in another job")
+        raise typer.Exit(INTERRUPTED) from None
+    job.fetch(folder)
+    say_bundle(voice, folder)
+    voice.say(f"see {folder}, or write a page about it: rookery report {folder}", folder=str(folder))

@@ -2,6 +2,8 @@
 
 No code travels. FLARE's server process runs a function that is installed there and that its owner names; FLARE's client processes relay
 frames to the resident process of their site, and hold nothing. Neither has torch for it, nor FLARE rows.
+
+One file, because what the server runs, what a site runs and the job that joins them speak to the same young interface of FLARE's.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +31,7 @@ __all__ = ["Job", "Server", "Site", "submit"]
 OWN = "rookery.toml"  # in the folder `local` of FLARE's server or client: what the job does not say
 RECORD = "flare.json"  # in a run's folder: the last job that began it, and how it ended
 PROGRESS = "progress.json"  # in a run's folder: what the function says of the run
+LEFT = "rookery-run"  # in the job's workspace: what the run left
 POLL = 2.0  # seconds; each time somebody logs in at FLARE's server
 
 
@@ -119,6 +123,9 @@ class Server:
         try:
             entry = _entry(self.entry, _said(own, "entries", list))
             entry(calls, list(self.sites), json.loads(unquote(self.words)), folder, calls.aborted)
+            # what FLARE lets be downloaded with the job; the state stays with the run
+            shutil.copytree(folder, Path(calls.context.workspace.get_run_dir(job)) / LEFT, ignore=shutil.ignore_patterns("*.ckpt"),
+                            dirs_exist_ok=True)
         except Exception as error:
             ended = "the job was aborted" if calls.aborted() else f"{type(error).__name__}: {error}"
             raise
@@ -184,6 +191,13 @@ def _run_folder(runs: Path, run: str) -> Path:
         raise ConfigError("the name of a run begins with a letter or digit and has up to 80 letters, digits, dots, hyphens and "
                           f"underscores, because its folder has it too; got {run!r}")
     return runs / run
+
+
+def production(kit: Path, user: str) -> Any:
+    """FLARE as an administrator reaches it, by a startup kit."""
+    if not (kit / "startup").is_dir():
+        raise ConfigError(f"{kit} is not the folder of an administrator's startup kit, which has a folder \"startup\"")
+    return _flare("recipe.prod_env").ProdEnv(str(kit), username=user, login_timeout=30.0)
 
 
 def submit(entry: str, words: dict[str, Any], sites: Sequence[str], env: Any, *, run: str, least: int | None = None,
@@ -287,6 +301,15 @@ class Job:
             return self.wait(None if ends is None else max(0.0, ends - time.monotonic()))
         raise EngineError(f"job {self.id or 'of the simulation'} is {status}: "
                           + (record.get("ended") or "see the log of FLARE's server" if began else "it did not begin; see FLARE's logs"))
+
+    def fetch(self, to: Path) -> None:
+        """Bring what the run left into a folder: from the server's folder of runs where that is seen from here, or else by FLARE."""
+        found = self.folder
+        if found is None:
+            found = next(Path(self.env.get_job_result(self.id) or "").rglob(LEFT), None)
+        if found is None:
+            raise EngineError(f"FLARE has no result of job {self.id} to download")
+        shutil.copytree(found, to, ignore=shutil.ignore_patterns("*.ckpt", RECORD), dirs_exist_ok=True)
 
     def _read(self, name: str) -> dict[str, Any]:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -56,22 +57,38 @@ class ServerSection:
 
 
 @dataclass(frozen=True)
+class FlareSection:
+    """[flare] how jobs are given to NVIDIA FLARE.
+
+    kit:  the folder of an administrator's startup kit
+    user: the administrator's name in it
+    runs: where the server's folder of runs is seen from here; what a run leaves is downloaded from FLARE where it is not
+    """
+
+    kit: str
+    user: str
+    runs: str | None = None
+
+
+@dataclass(frozen=True)
 class Meeting:
-    """A file that says where sites are: [server], and under [sites] the address of each; paths are meant from where it lies."""
+    """A file that says where sites are: [server], [flare], and under [sites] the address of each; paths are meant from where it lies."""
 
     server: ServerSection
     sites: Mapping[str, str]
     beside: Path
+    flare: FlareSection | None = None
 
     @classmethod
     def read(cls, file: Path) -> Meeting:
-        tree = read_tree(file)
-        if odd := next((name for name in tree if name not in ("server", "sites")), None):
-            raise ConfigError(f"{file} has the sections [server] and [sites]; {nearest(odd, ['server', 'sites'])}It was given [{odd}]")
+        tree, known = read_tree(file), ["server", "flare", "sites"]
+        if odd := next((name for name in tree if name not in known), None):
+            raise ConfigError(f"{file} has the sections {', '.join(known)}; {nearest(odd, known)}It was given [{odd}]")
         sites = tree.get("sites")
         if not isinstance(sites, dict) or not sites or not all(isinstance(address, str) for address in sites.values()):
             raise ConfigError(f"{file} needs the section [sites], with the address of each below it, as in north = \"10.0.0.7:7443\"")
-        return cls(build_section(ServerSection, tree.get("server", {}), "server"), sites, file.resolve().parent)
+        flare = build_section(FlareSection, tree["flare"], "flare") if "flare" in tree else None
+        return cls(build_section(ServerSection, tree.get("server", {}), "server"), sites, file.resolve().parent, flare)
 
     @property
     def certificates(self) -> Path | None:
@@ -209,7 +226,7 @@ def name_of(folder: Path, resume: bool) -> str:
         except (OSError, ValueError, KeyError, TypeError):
             raise CheckpointError(f"{kept} does not say by which name real sites know this run; begin a new one elsewhere") from None
         return str(found)
-    name = f"{folder.name[:40]} {secrets.token_hex(8)}"
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"run-{folder.name[:40]}-{secrets.token_hex(8)}")  # also of a folder at FLARE's server
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(kept, json.dumps({"run": name}))
     return name
