@@ -69,7 +69,7 @@ def host(folder: Path, name: str, may: Rules | None = None, modules: tuple[str, 
 def reached(folder: Path, run: str = "a run", quorum: int | None = None, **hosts: Host) -> Reached:
     """The three hospitals, some of them by hosts that are given."""
     every = {name: hosts.get(name) or host(folder, name) for name in NAMES}
-    return Reached(InProcess({name: one.answer for name, one in every.items()}), NAMES, run, quorum=quorum)
+    return Reached(InProcess({name: one.answer for name, one in every.items()}), NAMES[::-1], run, quorum=quorum)
 
 
 def description(folder: Path, **sections: dict[str, Any]) -> dict[str, Any]:

@@ -118,7 +118,8 @@ class Reached:
         least, words = config.federation.min_batch, terms.to_json()
         own = sha256(json.dumps([words, seed], sort_keys=True).encode()).hexdigest()[:8]  # the trials of a fit are runs of their own
         engine = Remote(self.transport, seconds=self.seconds, tries=self.tries, run=f"{self.run} {terms.part} {own}")
-        found = engine.greet(self.sites, words, seed=seed, precision=config.federation.autocast, min_batch=least)
+        # in the order that a simulation has them in, which sums depend on to the last digit
+        found = engine.greet(sorted(self.sites), words, seed=seed, precision=config.federation.autocast, min_batch=least)
         strict = max(found.least, key=found.least.__getitem__)
         if found.least[strict] > least:
             raise ConfigError(f"{strict} computes nothing from fewer than {found.least[strict]} rows at once, and federation.min_batch is "
