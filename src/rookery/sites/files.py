@@ -26,6 +26,7 @@ from ..objectives import balanced_cross_entropy, cross_entropy
 from ..problems.base import Problem
 from ..studies.agreement import name_bytes, raw_problem
 from ..studies.build import Encoding, divide, pose, raw_rows, sites_fields
+from ..studies.choices import ModelSection
 from ..studies.terms import Terms
 from .rules import Rules
 
@@ -103,8 +104,13 @@ class Files:
         data, classes, counts = self.divided(_Key(key, self._stamps()))
         if terms.part == "columns":
             return raw_problem(), data
-        counts = counts | {"labels": classes, "site": len(terms.names)}
-        data, given, problem = pose(config, data, tuple(data.forms()["inputs"].shape), classes, terms.names, counts)
+        counts, shape = counts | {"labels": classes, "site": len(terms.names)}, tuple(data.forms()["inputs"].shape)
+        if isinstance(config.model, ModelSection):
+            with torch.device("meta"):  # nothing is allocated
+                size = sum(parameter.nbytes for parameter in config.model.net(shape, classes).parameters())
+            if size > 2**20 * rules.frame_megabytes:
+                raise Refused(f"a net of {size / 2**20:.0f} MB does not fit into a frame, which may have {rules.frame_megabytes:g} here")
+        data, given, problem = pose(config, data, shape, classes, terms.names, counts)
         match terms.part:
             case "warm-up":
                 return balanced_cross_entropy(given.model), data

@@ -77,6 +77,14 @@ def test_objectives_are_allowed_by_name(tmp_path: Path) -> None:
         prepare(tmp_path, said, hospitals.rules(algorithms=("SCAFFOLD",)))
 
 
+def test_a_net_that_is_larger_than_a_frame_is_not_made(tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    said = terms(tmp_path, model={"hidden": [100_000_000]})
+    encoder = {"columns": [{"name": "age", "kind": "number", "mean": 60.0, "scale": 10.0, "missing": False}]}
+    with pytest.raises(Refused, match="a net of 1526 MB does not fit into a frame, which may have 512 here"):
+        prepare(tmp_path, replace(said, part="rows", encoder=encoder))
+
+
 @pytest.mark.parametrize("section", [
     {"objective": {"name": "hostile_module:loss"}}, {"model": {"name": "hostile_module:Net"}},
     {"algorithm": {"name": "hostile_module:Own"}},

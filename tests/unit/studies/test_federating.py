@@ -15,7 +15,7 @@ import torch
 from rookery.errors import Away, CheckpointError, ConfigError, DataError, Refused
 from rookery.studies.build import build
 from rookery.studies.description import parse
-from rookery.studies.federating import Meeting, build_at, name_of
+from rookery.studies.federating import Meeting, Reached, build_at, name_of
 from rookery.studies.job import Job
 
 RUNS: dict[str, dict[str, dict[str, Any]]] = {
@@ -59,6 +59,27 @@ def test_real_sites_come_to_what_a_simulation_comes_to(name: str, tmp_path: Path
     assert said[0]["ledger"].keys() == said[1]["ledger"].keys()
 
 
+def test_patients_stay_on_one_side_of_every_split(tmp_path: Path) -> None:
+    hospitals.write(tmp_path, f'group = "patient"\n{hospitals.SCHEMA}')
+    real, other = both(tmp_path)
+    found, expected = real.run(None, "x"), other.run(None, "x")
+    assert torch.equal(real.parameters(found.state), other.parameters(expected.state))
+    assert real.tested == other.tested
+    held = {name: set(other.fed.data.splits[name].column("group").tolist()) for name in ("validation", "test")}  # type: ignore[union-attr]
+    train = set(other.fed.data.column("group").tolist())
+    assert not train & held["validation"] | train & held["test"] | held["validation"] & held["test"]
+
+
+def test_draws_that_no_server_foresees(tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    hosts = {name: hospitals.host(tmp_path, name, hospitals.rules(salt="secret")) for name in hospitals.NAMES}
+    secret = build_at(parse(hospitals.description(tmp_path)), hospitals.reached(tmp_path, **hosts))
+    known = build(parse(hospitals.simulated(tmp_path, hospitals.description(tmp_path))), tmp_path / "other")
+    found, expected = (job.parameters(job.run(None, "x").state) for job in (secret, known))
+    assert secret.fed.data.sizes.tolist() == known.fed.data.sizes.tolist()  # which rows are held out is no secret
+    assert not torch.equal(found, expected)
+
+
 def test_a_site_that_is_away_is_left_out_under_a_quorum(tmp_path: Path) -> None:
     hospitals.write(tmp_path)
     gone: list[int] = []
@@ -73,8 +94,6 @@ def test_a_site_that_is_away_is_left_out_under_a_quorum(tmp_path: Path) -> None:
         def exchange(self, frames: Any, seconds: float) -> Any:
             there = self.inner.exchange({name: frame for name, frame in frames.items() if not (gone and name == "west")}, seconds)
             return {name: there.get(name, TimeoutError("nobody")) for name in frames}
-
-    from rookery.studies.federating import Reached
 
     job = build_at(parse(hospitals.description(tmp_path)), Reached(Flaky(), hospitals.NAMES, "a run", quorum=2))
     result = job.run(tmp_path / "run", "x", callbacks=[lambda row: gone.append(1)])
