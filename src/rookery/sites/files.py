@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -30,6 +31,7 @@ from ..studies.choices import ModelSection
 from ..studies.terms import Terms
 from .rules import Rules
 
+LOG = logging.getLogger(__name__)
 ANY = {"name": "FedAvg", "lr": 1.0}
 KEPT = 8  # runs whose rows are kept: those of one fit have the same
 
@@ -144,9 +146,9 @@ class Files:
         rest = None if later is None else Data.by_site(sites_fields(test), later.tolist())
         data = divide(config, train, owner, terms.split, {"test": rest if rest is None else rest.of_clients({*owner.tolist()})})
         if terms.part == "columns":
-            data = raw_rows(train.rows, data, _unsaid) if train.rows is not None else _raw_labels(data, train.classes)
+            data = raw_rows(train.rows, data, _say) if train.rows is not None else _raw_labels(data, train.classes)
         elif train.rows is not None:
-            data = Encoding(Encoder.from_json(terms.encoder or {}), train.rows, _unsaid).of(data)
+            data = Encoding(Encoder.from_json(terms.encoder or {}), train.rows, _say).of(data)
         declared = {} if train.rows is None else train.rows.schema.declared
         return data, len(train.classes), {name: len(values) for name, values in declared.items()}
 
@@ -168,6 +170,8 @@ class Files:
         sheet = read_sheets([self.beside / path for path in paths], own, "file")
         later = None if section.test is None else read_sheets([self.beside / section.test], own)
         rows = make_rows(sheet, schema, name=Path(paths[0]).stem, test=later, test_share=share or 0.25, seed=seed, site=self.name)
+        for note in (*sheet.notes, *rows.notes):
+            _say(note)
         train, test = unencoded(rows)
         if len(train.classes) > 2 and schema.positive:
             train, test = train.binary(schema.positive), test.binary(schema.positive)
@@ -199,8 +203,9 @@ class _Key:
         return hash((repr(self.terms), self.stamps))
 
 
-def _unsaid(said: str) -> None:
-    """What there is to say about cells stays here."""
+def _say(said: str) -> None:
+    """What there is to say about cells is said here, to their owner, and not to the server."""
+    LOG.warning("%s", said)
 
 
 def _known(terms: Terms) -> Collection[str]:

@@ -49,6 +49,14 @@ def test_rows_are_read_again_when_their_file_has_changed(tmp_path: Path) -> None
     assert owner.prepare(terms(tmp_path).to_json(), hospitals.rules())[1].sizes[0] > first.sizes[0]
 
 
+def test_what_there_is_to_say_about_cells_is_said_to_their_owner(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    hospitals.write(tmp_path)
+    with (tmp_path / "north.csv").open("a") as file:
+        file.write("about fifty,f,low,1,ill\n")
+    prepare(tmp_path, terms(tmp_path))
+    assert "'about fifty' in line" in caplog.text
+
+
 @pytest.mark.parametrize(("rows", "sentence"), [
     ({"label": "sex"}, "'outcome' is not what may be predicted here"),
     ({"group": "patient"}, "rows of one 'patient' stay together here"),
