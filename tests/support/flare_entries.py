@@ -42,11 +42,11 @@ def starts(program: Any, k: Any) -> list[Any]:
     return [k.x0, k.y0] if "y" in inspect.signature(program.init).parameters else [k.x0]
 
 
-def simulated(algorithm: str, rounds: int, sites: int = 3) -> Any:
+def simulated(algorithm: str, rounds: int, sites: tuple[int, ...] = (0, 1, 2)) -> Any:
     """Where a simulation without faults comes to."""
     program, make = RUNS[algorithm]
     k = make()
-    fed: Federation[Any] = Federation(k.problem, k.data.part(*range(sites)), engine="loop", seed=3)
+    fed: Federation[Any] = Federation(k.problem, k.data.part(*sites), engine="loop", seed=3)
     return run(program, fed, program.init(fed, *starts(program, k)), rounds).state.x
 
 

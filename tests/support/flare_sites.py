@@ -65,9 +65,7 @@ class Deployment:
         self.kits = folder / "kits" / "trial" / "prod_00"
         for name in (*names, "localhost"):
             local = self.kits / name / "local"
-            resources = json.loads((local / "resources.json.default").read_text())
-            resources["class_allow_list"] += ALLOWED
-            (local / "resources.json").write_text(json.dumps(resources))
+            allow(local)
             (local / "rookery.toml").write_text(f'socket = "{sockets / name}.sock"\n')
         (self.kits / "localhost" / "local" / "rookery.toml").write_text(f'runs = "{self.runs}"\nentries = {json.dumps(list(entries))}\n')
 
@@ -98,6 +96,13 @@ class Deployment:
         """All that a party runs, or all parties."""
         kill(self.kits / name)
         self.shells = [shell for shell in self.shells if shell.poll() is None]
+
+
+def allow(local: Path) -> None:
+    """Add our classes to those that a party allows in jobs."""
+    resources = json.loads((local / "resources.json.default").read_text())
+    resources["class_allow_list"] += ALLOWED
+    (local / "resources.json").write_text(json.dumps(resources))
 
 
 def processes(folder: Path) -> list[psutil.Process]:

@@ -26,7 +26,7 @@ import flare_entries
 import hospitals
 import test_cli_federate
 from flare_entries import MAY
-from flare_sites import ADMIN, ALLOWED, Deployment, Residents, deployment, environment, free_ports, kill, processes
+from flare_sites import ADMIN, ALLOWED, Deployment, Residents, allow, deployment, environment, free_ports, kill, listens, processes
 from running import command
 from site_processes import Processes
 
@@ -67,7 +67,7 @@ def test_a_function_that_the_server_does_not_name_is_refused_and_the_sites_of_a_
     job = begin(deployed, "two", NAMES[:2], algorithm="FedAvg", rounds=3)
     other = flare.submit("os:system", {}, NAMES, deployed.env(), run="other", runs=deployed.runs)
     job.wait(WAIT)
-    assert torch.equal(load_file(deployed.runs / "two" / "end.safetensors")["x"], flare_entries.simulated("FedAvg", 3, sites=2))
+    assert torch.equal(load_file(deployed.runs / "two" / "end.safetensors")["x"], flare_entries.simulated("FedAvg", 3, (0, 1)))
     with pytest.raises(EngineError, match="ConfigError: 'os:system' is not among what may run at this server"):
         other.wait(WAIT)
 
@@ -84,6 +84,37 @@ def test_no_code_travels_with_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [server] = json.loads((tmp_path / "one/app_server/config/config_fed_server.json").read_text())["components"]
     assert server["path"] == "rookery.engines.flare.Server"
     assert not set("{}") & set(server["args"]["words"])
+
+
+@pytest.mark.skipif(listens(8002) or listens(8003), reason="a POC of FLARE has the ports 8002 and 8003, and others use them here")
+def test_a_poc_that_was_prepared_takes_jobs_as_well(tmp_path: Path) -> None:
+    from nvflare.recipe.prod_env import ProdEnv
+
+    names, environ = ["site-1", "site-2"], environment() | {"NVFLARE_POC_WORKSPACE": str(tmp_path / "poc"), "HOME": str(tmp_path)}
+    residents = Residents(tmp_path, names, "flare_entries:rows", MAY)
+
+    def poc(*words: str) -> None:
+        with (tmp_path / "console.txt").open("ab") as out:
+            subprocess.run(["nvflare", "poc", *words], cwd=tmp_path, env=environ, check=True, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+
+    try:
+        residents.start()
+        poc("prepare", "-n", "2")
+        [kits] = tmp_path.glob("poc/*/prod_00")
+        for name in (*names, "server"):
+            allow(kits / name / "local")
+            (kits / name / "local" / "rookery.toml").write_text(f'socket = "{tmp_path}/{name}.sock"\nruns = "{tmp_path}/runs"\n'
+                                                                'entries = ["flare_entries:train"]\n')
+        poc("start", "-ex", "admin@nvidia.com")
+        env = ProdEnv(str(kits / "admin@nvidia.com"), login_timeout=60.0)
+        words = {"algorithm": "FedDRO", "rounds": 5}
+        assert flare.submit("flare_entries:train", words, names, env, run="one", runs=tmp_path / "runs").wait(WAIT) == "FINISHED:COMPLETED"
+        poc("stop")
+    finally:
+        residents.stop()
+        kill(tmp_path / "poc")  # of which a stop may leave something
+    assert torch.equal(load_file(tmp_path / "runs/one/end.safetensors")["x"], flare_entries.simulated("FedDRO", 5, (1, 2)))
+    assert processes(tmp_path) == []
 
 
 def test_a_simulation_of_flare_comes_to_the_same(tmp_path: Path) -> None:
@@ -107,7 +138,7 @@ def test_a_simulation_of_flare_comes_to_the_same(tmp_path: Path) -> None:
     finally:
         residents.stop()
     assert job.progress()["made"] == 5
-    assert torch.equal(load_file(tmp_path / "runs/one/end.safetensors")["x"], flare_entries.simulated("FedDRO", 5, sites=2))
+    assert torch.equal(load_file(tmp_path / "runs/one/end.safetensors")["x"], flare_entries.simulated("FedDRO", 5, (0, 1)))
     assert processes(tmp_path) == []
 
 

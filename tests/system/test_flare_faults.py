@@ -154,6 +154,7 @@ def test_a_client_with_a_foreign_certificate_is_refused(both: Both, tmp_path: Pa
     assert answered(deployed, deployed.kits / "site-1")
     assert not answered(deployed, foreign.kits / "site-1")
     log = deployed.kits / "localhost" / "log.txt"
+    waited(lambda: all(f"New client {name}@" in log.read_text() for name in NAMES), "our own have joined")
     begun = len(log.read_text())
     try:
         foreign.start("site-1")  # which does not know our server either

@@ -80,7 +80,7 @@ def _over_flare(voice: Voice, config: Description, sites: Path, folder: Path, la
     seen = None if meeting.flare.runs is None else meeting.beside / meeting.flare.runs
     run = name_of(folder, resume)
     job = submit("rookery.studies.federating:serve", words_of(config, meeting, label or folder.name, minutes), list(meeting.sites),
-                 production(meeting.beside / meeting.flare.kit, meeting.flare.user), run=run, runs=seen, least=meeting.server.quorum)
+                 production(meeting.beside / meeting.flare.kit, meeting.flare.user), run=run, runs=seen)
     voice.say(f"job {job.id} of FLARE, for run {run}", job=job.id, run=run)
     try:
         with voice.progress("round") as bar:

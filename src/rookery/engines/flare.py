@@ -200,17 +200,16 @@ def production(kit: Path, user: str) -> Any:
     return _flare("recipe.prod_env").ProdEnv(str(kit), username=user, login_timeout=30.0)
 
 
-def submit(entry: str, words: dict[str, Any], sites: Sequence[str], env: Any, *, run: str, least: int | None = None,
-           runs: Path | str | None = None, start: float = 180.0) -> Job:
+def submit(entry: str, words: dict[str, Any], sites: Sequence[str], env: Any, *, run: str, runs: Path | str | None = None,
+           start: float = 180.0) -> Job:
     """Begin a run as a job of FLARE, or go on with it.
 
     entry: module:function, called in FLARE's server process as entry(transport, sites, words, folder, aborted). It greets the sites,
            trains into `folder` with resume=True, and writes what it wants to be known into folder/progress.json
     words: what the function is told, as JSON can say it
-    sites: whom it asks; FLARE's names of them are the names in their site.toml
+    sites: whom it asks, all of whom FLARE must reach; FLARE's names of them are the names in their site.toml
     env:   ProdEnv with an administrator's startup kit, also that of a POC; or SimEnv, with the names of the sites as `clients`
     run:   the run's name; a second job of the same name goes on where the first one ended, whatever ended it
-    least: with how many sites FLARE lets the job begin and go on; by default all of them
     runs:  where the server's folder of runs is seen from here: None if it is not
     start: seconds that FLARE gives the sites to begin
     """
@@ -222,7 +221,7 @@ def submit(entry: str, words: dict[str, Any], sites: Sequence[str], env: Any, *,
     api, runtime = _flare("job_config.api"), "collab.runtime"
 
     def make() -> Any:
-        job = api.FedJob(name=run, min_clients=least or len(sites), mandatory_clients=None if least else list(sites))
+        job = api.FedJob(name=run, min_clients=len(sites), mandatory_clients=list(sites))
         job.set_app_packages(["rookery"])  # which is installed wherever the job runs: nothing travels
         job.to_server(Server(entry, quote(json.dumps(words), safe='":, []'), run, list(sites)), id="rookery")
         job.to_server(_flare(f"{runtime}.controller").CollabController(server_obj_id="rookery", sync_task_timeout=start), id="controller")
