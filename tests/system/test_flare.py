@@ -95,7 +95,8 @@ def test_a_poc_that_was_prepared_takes_jobs_as_well(tmp_path: Path) -> None:
 
     def poc(*words: str) -> None:
         with (tmp_path / "console.txt").open("ab") as out:
-            subprocess.run(["nvflare", "poc", *words], cwd=tmp_path, env=environ, check=True, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+            subprocess.run(["nvflare", "poc", *words], cwd=tmp_path, env=environ, check=True, stdin=subprocess.DEVNULL, stdout=out,
+                           stderr=out)
 
     try:
         residents.start()

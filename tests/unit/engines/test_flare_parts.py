@@ -49,7 +49,7 @@ class Proxy:
 @pytest.fixture
 def collab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     """FLARE's Collab API, at a machine whose folder `local` is the test's."""
-    workspace = SimpleNamespace(get_site_config_dir=lambda: str(tmp_path))
+    workspace = SimpleNamespace(get_site_config_dir=lambda: str(tmp_path), get_run_dir=lambda job: str(tmp_path / job))
     found = SimpleNamespace(caller="server", site_name="north", workspace=workspace, stop=False,
                             clients=[Proxy("north", lambda frame, seconds: b"reply")], fl_ctx=SimpleNamespace(get_job_id=lambda: "job-1"))
     found.context = SimpleNamespace(workspace=workspace, is_aborted=lambda: found.stop)
@@ -136,6 +136,7 @@ def test_the_servers_owner_says_what_may_run_and_where(collab: SimpleNamespace, 
     folder = tmp_path / "runs" / "one"
     assert json.loads((folder / "progress.json").read_text()) == [["north"], {"a": [{"b": "{c}"}]}, False]
     assert json.loads((folder / "flare.json").read_text()) == {"job": "job-1", "ended": "done"}
+    assert (tmp_path / "job-1/rookery-run/progress.json").read_bytes() == (folder / "progress.json").read_bytes()
 
 
 def test_how_a_run_ended_is_written_down(collab: SimpleNamespace, tmp_path: Path) -> None:
@@ -194,3 +195,21 @@ def test_a_run_that_began_and_failed_is_not_begun_again(begin: Callable[..., fla
         begin(("FINISHED:ABORTED", False)).wait(5)
     with pytest.raises(TimeoutError, match="job job-0 is RUNNING after 0 s"):
         begin(("RUNNING", True)).wait(0)
+
+
+def test_what_a_run_left_is_fetched_from_where_it_is_seen_or_from_flare(begin: Callable[..., flare.Job], tmp_path: Path) -> None:
+    job = begin(("FINISHED:COMPLETED", True))
+    assert job.folder is not None
+    (job.folder / "about.json").write_text("seen")
+    (job.folder / "state.ckpt").write_text("state")
+    job.fetch(tmp_path / "seen")
+    assert [file.name for file in (tmp_path / "seen").iterdir()] == ["about.json"]
+    left = tmp_path / "download/workspace" / flare.LEFT
+    left.mkdir(parents=True)
+    (left / "about.json").write_text("downloaded")
+    job.folder, job.env.get_job_result = None, lambda id: str(tmp_path / "download")
+    job.fetch(tmp_path / "elsewhere")
+    assert (tmp_path / "elsewhere/about.json").read_text() == "downloaded"
+    job.env.get_job_result = lambda id: str(tmp_path / "seen")
+    with pytest.raises(EngineError, match="FLARE has no result of job job-0 to download"):
+        job.fetch(tmp_path / "nowhere")
