@@ -110,10 +110,9 @@ def test_a_poc_that_was_prepared_takes_jobs_as_well(tmp_path: Path) -> None:
         env = ProdEnv(str(kits / "admin@nvidia.com"), login_timeout=60.0)
         words = {"algorithm": "FedDRO", "rounds": 5}
         assert flare.submit("flare_entries:train", words, names, env, run="one", runs=tmp_path / "runs").wait(WAIT) == "FINISHED:COMPLETED"
-        poc("stop")
     finally:
         residents.stop()
-        kill(tmp_path / "poc")  # of which a stop may leave something
+        kill(tmp_path / "poc")  # FLARE's own stop may fail, or leave something
     assert torch.equal(load_file(tmp_path / "runs/one/end.safetensors")["x"], flare_entries.simulated("FedDRO", 5, (1, 2)))
     assert processes(tmp_path) == []
 
