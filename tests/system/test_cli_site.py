@@ -48,8 +48,8 @@ def test_words_that_are_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     pytest.importorskip("cryptography")
     (tmp_path / "site.toml").write_text(FILE)
     usage = "write rookery site site.toml, rookery site log site.toml, or rookery site invite NAME; got serve site.toml"
-    for words, sentence in ((("serve", "site.toml"), usage), (("log",), "log could not be read"),
+    for words, sentence in ((("serve", "site.toml"), usage), (("log",), "there is no file log"),
                             ((str(tmp_path / "site.toml"),), "needs certificates, so that nobody else"),
-                            ((str(tmp_path),), "could not be read (Is a directory)")):
+                            ((str(tmp_path),), "cannot be read: Is a directory")):
         assert command(monkeypatch, "site", *words) == 2
         assert sentence in " ".join(capsys.readouterr().err.split())

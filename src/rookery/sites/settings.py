@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from ..data.store import Data
 from ..errors import ConfigError
 from ..problems.base import Problem
+from ..studies.description import read_tree
 from ..studies.modules import find
 from ..studies.values import build_section, nearest
 from .files import Files, RowsSection
@@ -85,12 +85,7 @@ class SiteFile:
 
 def read_site(file: Path) -> SiteFile:
     """A site's file, checked."""
-    try:
-        tree = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{file} could not be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is not TOML: {error}") from None
+    tree = read_tree(file)
     for name, table in tree.items():
         if name in SECTIONS and not isinstance(table, dict):
             raise ConfigError(f"{file} has {name} = {table!r}, and [{name}] is a section: write [{name}], and {EXAMPLES[name]} below it")
