@@ -73,6 +73,10 @@ class RowsSection:
             raise ConfigError("columns is about a table; an npz file has the arrays that you put into it")
 
     @property
+    def tables(self) -> tuple[str, ...]:
+        return (self.table,) if isinstance(self.table, str) else self.table or ()
+
+    @property
     def kind(self) -> str:
         return "a table" if self.table else "arrays" if self.npz else "pictures"
 
@@ -88,6 +92,13 @@ class Files:
     def __init__(self, name: str, section: RowsSection, modules: tuple[str, ...], beside: Path) -> None:
         self.name, self.section, self.modules, self.beside = name, section, modules, beside
         self.divided = lru_cache(KEPT)(self._divided)
+        for path in self._paths():
+            if not path.exists():
+                raise ConfigError(f"[rows] names {path}, which is not there: correct it, or bring the rows")
+
+    def _paths(self) -> list[Path]:
+        section = self.section
+        return [self.beside / path for path in (*section.tables, section.npz, section.images, section.test) if path]
 
     def prepare(self, asked: dict[str, Any], rules: Rules) -> tuple[Problem, Data]:
         """The problem that a server's words describe, and this site's clients with their rows."""
@@ -153,10 +164,7 @@ class Files:
         return data, len(train.classes), {name: len(values) for name, values in declared.items()}
 
     def _stamps(self) -> tuple[tuple[str, int, int], ...]:
-        section = self.section
-        tables = [section.table] if isinstance(section.table, str) else section.table or ()
-        paths = [self.beside / path for path in (*tables, section.npz, section.images, section.test) if path]
-        files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path]) if file.is_file()]
+        files = [file for path in self._paths() for file in (sorted(path.rglob("*")) if path.is_dir() else [path]) if file.is_file()]
         return tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
 
     def _owners(self, table: Table) -> NDArray[np.str_]:
@@ -165,11 +173,10 @@ class Files:
     def _table(self, terms: Terms, share: float | None, seed: int) -> tuple[Table, Table]:
         schema, section = schemas.parse(terms.schema or "", "the server's schema"), self.section
         schema = replace(schema, site=section.site)
-        paths = [section.table] if isinstance(section.table, str) else section.table or ()
         own = Dialect(header=None if schema.header is True else schema.header)  # every site's files are written in their own way
-        sheet = read_sheets([self.beside / path for path in paths], own, "file")
+        sheet = read_sheets([self.beside / path for path in section.tables], own, "file")
         later = None if section.test is None else read_sheets([self.beside / section.test], own)
-        rows = make_rows(sheet, schema, name=Path(paths[0]).stem, test=later, test_share=share or 0.25, seed=seed, site=self.name)
+        rows = make_rows(sheet, schema, name=Path(section.tables[0]).stem, test=later, test_share=share or 0.25, seed=seed, site=self.name)
         for note in (*sheet.notes, *rows.notes):
             _say(note)
         train, test = unencoded(rows)

@@ -28,6 +28,7 @@ from ..problems.kinds import Minimization
 
 LEAST = 10  # rows of a category at one site, for its name to leave that site
 WIDEST = 200  # bytes of a category's name
+LARGEST = 1e150  # whose square is a number too
 MOST = 1000  # categories of a column
 
 
@@ -107,11 +108,12 @@ def raw_fields(sheet: Sheet, schema: Schema, say: Say | None = None) -> dict[str
     """
     numbers = [name for name in schema.inputs if schema.columns[name].kind != "category"]
     values = np.stack([values_of(sheet, name, schema, say) for name in numbers], 1) if numbers else np.zeros((len(sheet), 0))
-    for place, name in enumerate(numbers):
-        if not np.isfinite(values[:, place]).any():
-            raise DataError(f"column {name!r} of {sheet.file} must have a value in some row, but all are missing; leave it out with drop = "
-                            f"[{name!r}], or kind = \"drop\" in the schema")
     there = np.isfinite(values)
+    far = np.argwhere(there & (np.abs(values) > LARGEST))
+    if len(far):
+        row, place = far[0]
+        raise DataError(f"column {numbers[place]!r} of {sheet.file} must hold numbers that can be standardised, but "
+                        f"{sheet.where(int(row))} has {values[row, place]:g}; correct it, or drop the column")
     texts = [_bytes(sheet, name, schema) for name in schema.inputs if schema.columns[name].kind == "category"]
     width = max((column.shape[1] for column in texts), default=1)
     padded = np.zeros((len(sheet), len(texts), width), dtype=np.uint8)
@@ -167,6 +169,9 @@ def agree(fed: Federation[Any], schema: Schema, least: int = LEAST) -> Encoder:
     deviation = (square / count.clamp_min(1)).sqrt()
     found = dict[str, Number | Category]()
     for place, name in enumerate(numbers):
+        if not int(count[place]):
+            raise DataError(f"column {name!r} must have a value in some training row, but all are missing; leave it out with drop = "
+                            f"[{name!r}], or kind = \"drop\" in the schema")
         if not np.isfinite(float(mean[place])) or not np.isfinite(float(deviation[place])):
             raise DataError(f"column {name!r} must hold numbers that can be standardised, but their sum is beyond what a number can hold; "
                             "correct it, or drop it")

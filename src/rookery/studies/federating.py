@@ -159,7 +159,8 @@ def prepare_at(config: Description, reached: Reached, split: int = 0) -> Prepare
     terms = Terms.of(config, "columns", seed=section.seed, split=split, schema=None if schema is None else schema.to_toml(), size=data.size,
                      label=(data.label or "labels") if data.npz is not None else None, positive=data.positive if schema is None else ())
     engine, roster = reached.greet(config, terms, section.seed)
-    fed = Federation(raw_problem(), roster, engine=engine, only_sums=section.only_sums, min_batch=section.min_batch, seed=section.seed)
+    fed = Federation(raw_problem(), roster, engine=engine, only_sums=section.only_sums, min_batch=section.min_batch, seed=section.seed,
+                     precision=section.autocast)
     terms = replace(terms, names=roster.names)
     if schema is None:
         classes, shape = agree_on_arrays(fed, data.category_rows)

@@ -39,6 +39,11 @@ def test_a_sites_rows_before_they_are_encoded(tmp_path: Path) -> None:
     assert data.names == hospitals.NAMES
 
 
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"\[rows\] names .*north\.csv, which is not there"):
+        Files("north", RowsSection(table="north.csv"), (), tmp_path)
+
+
 def test_rows_are_read_again_when_their_file_has_changed(tmp_path: Path) -> None:
     hospitals.write(tmp_path)
     owner = Files("north", RowsSection(table="north.csv"), (), tmp_path)
@@ -72,6 +77,7 @@ def test_tables_and_arrays_are_not_taken_for_each_other(tmp_path: Path) -> None:
     hospitals.write(tmp_path)
     with pytest.raises(Refused, match="this site are a table, and the run is about arrays or pictures"):
         prepare(tmp_path, replace(terms(tmp_path), schema=None, label="labels"))
+    (tmp_path / "north.npz").touch()
     with pytest.raises(Refused, match="this site are arrays, and the run is about a table"):
         prepare(tmp_path, terms(tmp_path), table=None, npz="north.npz")
 

@@ -110,7 +110,7 @@ def test_under_a_secure_sum_categories_are_declared() -> None:
 def test_columns_that_cannot_be_agreed_on_are_refused_by_name() -> None:
     frame, site = table(), np.asarray(["a", "b"] * 150)
     frame["age"] = np.nan
-    with pytest.raises(DataError, match="column 'age' of the table must have a value in some row, but all are missing"):
+    with pytest.raises(DataError, match="column 'age' must have a value in some training row, but all are missing"):
         agreed(frame, site, schema())
     frame = table().assign(ward=["w" * 300] * 300)
     with pytest.raises(DataError, match="name may have 200 bytes, but column 'ward' of the table has one of 300"):

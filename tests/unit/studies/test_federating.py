@@ -184,6 +184,30 @@ def test_rows_that_do_not_fit_are_told_at_their_site_only(tmp_path: Path) -> Non
     assert "unknown to all" in (tmp_path / "south-runs/refused.jsonl").read_text()
 
 
+def test_a_column_that_one_site_does_not_have_and_numbers_that_none_can_have(tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    table = tmp_path / "south.csv"
+    head, *rows = table.read_text().splitlines()
+    table.write_text("\n".join([head, *("," + row.split(",", 1)[1] for row in rows), ""]))
+    job = build_at(parse(hospitals.description(tmp_path)), hospitals.reached(tmp_path))
+    assert "age missing" in job.test.names["inputs"]
+    for name in ("north", "west"):
+        other = tmp_path / f"{name}.csv"
+        other.write_text("\n".join([head, *("," + row.split(",", 1)[1] for row in other.read_text().splitlines()[1:]), ""]))
+    with pytest.raises(DataError, match="column 'age' must have a value in some training row"):
+        build_at(parse(hospitals.description(tmp_path)), hospitals.reached(tmp_path, "none"))
+    table.write_text("\n".join([head, "1e300,f,low,1,ill", *rows, ""]))
+    with pytest.raises(Refused, match="the rows of this site do not fit this run"):
+        build_at(parse(hospitals.description(tmp_path)), hospitals.reached(tmp_path, "far"))
+    assert "line 2 has 1e+300" in (tmp_path / "south-runs/refused.jsonl").read_text()
+
+
+def test_half_precision(tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    tree = hospitals.description(tmp_path, federation={"min_batch": 5, "precision": "bfloat16"})
+    assert build_at(parse(tree), hospitals.reached(tmp_path)).run(None, "x").rounds == 4
+
+
 def test_every_site_writes_its_files_in_its_own_way(tmp_path: Path) -> None:
     hospitals.write(tmp_path)
     one = build_at(parse(hospitals.description(tmp_path)), hospitals.reached(tmp_path))
