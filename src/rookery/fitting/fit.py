@@ -36,6 +36,7 @@ def ready(base: Tree, goal: str, folder: Path, options: Options, reached: Reache
     found = find_goal(goal)
     if reached is not None:
         refuse_goal(found.name)
+        options = replace(options, jobs=1)  # sites are asked by one process
     if found.name == "fair" and options.sensitive is None:
         raise ConfigError("the goal fair is about groups: name their column as sensitive, such as sex")
     elsewhere = None if reached is None else Rows(reached)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +70,9 @@ def test_a_fit_that_was_cut_off_goes_on(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fit(tree, "accuracy", tmp_path / "fit", QUICK, tell=cut, reached=reached)
+        fit(tree, "accuracy", tmp_path / "fit", replace(QUICK, jobs=None), tell=cut, reached=reached)
     made = (tmp_path / "fit/trials.jsonl").read_text().splitlines()
-    done = fit(tree, "accuracy", tmp_path / "fit", QUICK, reached=reached)
+    done = fit(tree, "accuracy", tmp_path / "fit", replace(QUICK, jobs=2), reached=reached)
     assert (tmp_path / "fit/trials.jsonl").read_text().splitlines()[: len(made)] == made
     assert (done.bundle / "model.safetensors").exists()
 
