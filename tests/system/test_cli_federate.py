@@ -119,7 +119,7 @@ def test_words_that_do_not_go_together(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(hospitals.write(tmp_path))
     Path("run.toml").write_text(RUN)
     Path("federation.toml").write_text('[sites]\nnorth = "127.0.0.1:1"\n')
-    for words, sentence in (((), "goes with --on grpc; it was left out"), (("--on", "mpi"), "--on is one of grpc"),
+    for words, sentence in (((), "goes with --on grpc or flare; it was left out"), (("--on", "mpi"), "--on is one of grpc"),
                             (("--on", "ray", "--sites", "federation.toml"), "it was given beside --on ray"),
                             (("--sites", "nothing.toml"), "there is no file nothing.toml"),
                             (("--sites", "federation.toml", "--resume"), "there is no run in"),
@@ -127,7 +127,7 @@ def test_words_that_do_not_go_together(tmp_path: Path, monkeypatch: pytest.Monke
         assert command(monkeypatch, "federate", "run.toml", *words) == 2
         err = " ".join(capsys.readouterr().err.split())
         assert any(one in err for one in sentence.split("|")), err
-    assert json.loads(Path("runs/run/federation.json").read_text())["run"].startswith("run ")
+    assert json.loads(Path("runs/run/federation.json").read_text())["run"].startswith("run-run-")
 
 
 @pytest.mark.slow

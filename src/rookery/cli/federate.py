@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import ConfigError
-from ..training.keeper import refuse_taken
 from .commands import say_bundle, train
 from .console import app, complain
 from .exits import INTERRUPTED
@@ -69,6 +68,7 @@ def _over_flare(voice: Voice, config: Description, sites: Path, folder: Path, la
     """Submit the run as a job of FLARE's, follow it, and fetch what it left; Ctrl-C aborts the job, and --resume submits another."""
     from ..engines.flare import production, submit
     from ..studies.federating import Meeting, agreed_schema, name_of, words_of
+    from ..training.keeper import refuse_taken
 
     meeting = Meeting.read(sites)
     if meeting.flare is None:

@@ -26,7 +26,7 @@ COSTS = {
     "exchanges": "how often sites send values up, to be averaged, added or collected; each one waits for the slowest site",
     "MB": "what these and the values on their way down come to, all sites together, without headers",
     "samples": "rows drawn in training, at all sites together; one that is drawn twice counts twice",
-    "seconds": "of training, at the server; those of a simulation are not how long a federation takes",
+    "seconds": "of training at the server; where that did the work of all sites too, it is not how long a federation takes",
 }
 SEEDS = ("A seed decides the first weights, which rows are drawn and which are held out for validation, and where rows are dealt to sites "
          "by chance, how. Test rows are the same for all seeds: the spread is that of training, and does not say what other test rows "
