@@ -88,6 +88,7 @@ def test_a_run_over_real_sites_leaves_what_a_simulation_leaves(sites: Processes,
     assert "and the names f, high, low, m" in log
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_goes_on(sites: Processes, simulated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(sites.folder)
     words = [sys.executable, "-m", "rookery.cli", "federate", "run.toml", "--sites", "federation.toml", "--out", "killed"]

@@ -60,6 +60,7 @@ def test_the_bundle_of_a_simulation(tmp_path: Path) -> None:
     assert one["found"]["confusion"] == other["found"]["confusion"]
 
 
+@pytest.mark.slow
 def test_a_fit_that_was_cut_off_goes_on(tmp_path: Path) -> None:
     hospitals.write(tmp_path)
     tree = {name: table for name, table in hospitals.description(tmp_path).items() if name not in ("algorithm", "run")}

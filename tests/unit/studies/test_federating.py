@@ -39,7 +39,8 @@ def both(folder: Path, **sections: dict[str, Any]) -> tuple[Job, Job]:
             build(parse(hospitals.simulated(folder, tree)), folder / "in one place"))
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [name if name in ("FedAvg", "groups that are sites", "the AP surrogate") else
+                                  pytest.param(name, marks=pytest.mark.slow) for name in RUNS])
 def test_real_sites_come_to_what_a_simulation_comes_to(name: str, tmp_path: Path) -> None:
     hospitals.write(tmp_path)
     real, other = both(tmp_path, **RUNS[name])
