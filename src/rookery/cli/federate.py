@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from ..studies.description import Description
     from ..studies.job import Job
 
-POLL = 2.0  # seconds between two looks at a job
 WAYS = ("grpc", "flare", "ray")
 
 
@@ -84,11 +82,7 @@ def _over_flare(voice: Voice, config: Description, sites: Path, folder: Path, la
     voice.say(f"job {job.id} of FLARE, for run {run}", job=job.id, run=run)
     try:
         with voice.progress("round") as bar:
-            while not job.status().startswith("FINISHED"):
-                if told := job.progress():
-                    bar(told["round"], told["rounds"])
-                time.sleep(POLL)
-        job.wait()
+            job.wait(told=lambda progress: bar(progress["round"], progress["rounds"]))
     except KeyboardInterrupt:
         job.abort()
         complain(f"the job was aborted; --resume goes on with the run of {folder} in another job")

@@ -285,19 +285,24 @@ class Job:
             raise EngineError("FLARE cannot abort a simulation; end its process")
         self.env.abort_job(self.id)
 
-    def wait(self, seconds: float | None = None) -> str:
-        """Wait for the job's end, and give FLARE's word for it. A job that fails before its function began is submitted once more."""
+    def wait(self, seconds: float | None = None, told: Callable[[dict[str, Any]], None] | None = None) -> str:
+        """Wait for the job's end, and give FLARE's word for it. A job that fails before its function began is submitted once more.
+
+        told: is given the progress of the run, again and again
+        """
         ends = None if seconds is None else time.monotonic() + seconds
         while not (status := self.status()).startswith("FINISHED"):
             if ends is not None and time.monotonic() > ends:
                 raise TimeoutError(f"job {self.id} is {status or 'not known'} after {seconds:g} s")
+            if told is not None and (found := self.progress()):
+                told(found)
             time.sleep(POLL)
         if status == "FINISHED:COMPLETED":
             return status
         record = self._read(RECORD)
         began = bool(record) if self.simulated else record.get("job") == self.id
         if self.folder is not None and not began and status != "FINISHED:ABORTED" and self._once_more():
-            return self.wait(None if ends is None else max(0.0, ends - time.monotonic()))
+            return self.wait(None if ends is None else max(0.0, ends - time.monotonic()), told)
         raise EngineError(f"job {self.id or 'of the simulation'} is {status}: "
                           + (record.get("ended") or "see the log of FLARE's server" if began else "it did not begin; see FLARE's logs"))
 

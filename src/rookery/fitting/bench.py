@@ -113,7 +113,6 @@ class Folder:
         return [Outcome(vector=_model(Path(trial["folder"]), trial["key"]), **{**result, "margins": tuple(result["margins"])})
                 for trial, result in done]
 
-
     def work(self) -> Callable[[dict[str, Any]], dict[str, Any]]:
         """What makes a trial, in any process."""
         return _work

@@ -151,8 +151,10 @@ class Files:
     def _divided(self, key: _Key) -> tuple[Data, int, dict[str, int]]:
         """This site's rows as clients have them, the number of classes, and how many values columns have."""
         terms, config = key.terms, key.terms.config()
-        train, test = self._table(terms, config.data.test_share, config.data.split_seed) if self.section.table else self._arrays(
-            terms, config.data.test_share, config.data.split_seed)
+        options: dict[str, Any] = {"seed": config.data.split_seed}
+        if config.data.test_share is not None:
+            options["test_share"] = config.data.test_share
+        train, test = self._table(terms, options) if self.section.table else self._arrays(terms, options)
         owner, later = self._owners(train), self._owners(test) if len(test) else None
         rest = None if later is None else Data.by_site(sites_fields(test), later.tolist())
         data = divide(config, train, owner, terms.split, {"test": rest if rest is None else rest.of_clients({*owner.tolist()})})
@@ -170,13 +172,13 @@ class Files:
     def _owners(self, table: Table) -> NDArray[np.str_]:
         return by_column(table.values("site")) if "site" in table.fields else np.full(len(table), self.name)
 
-    def _table(self, terms: Terms, share: float | None, seed: int) -> tuple[Table, Table]:
+    def _table(self, terms: Terms, options: dict[str, Any]) -> tuple[Table, Table]:
         schema, section = schemas.parse(terms.schema or "", "the server's schema"), self.section
         schema = replace(schema, site=section.site)
         own = Dialect(header=None if schema.header is True else schema.header)  # every site's files are written in their own way
         sheet = read_sheets([self.beside / path for path in section.tables], own, "file")
         later = None if section.test is None else read_sheets([self.beside / section.test], own)
-        rows = make_rows(sheet, schema, name=Path(section.tables[0]).stem, test=later, test_share=share or 0.25, seed=seed, site=self.name)
+        rows = make_rows(sheet, schema, name=Path(section.tables[0]).stem, test=later, site=self.name, **options)
         for note in (*sheet.notes, *rows.notes):
             _say(note)
         train, test = unencoded(rows)
@@ -184,14 +186,14 @@ class Files:
             train, test = train.binary(schema.positive), test.binary(schema.positive)
         return train, test
 
-    def _arrays(self, terms: Terms, share: float | None, seed: int) -> tuple[Table, Table]:
-        section, options = self.section, {"test_share": share or 0.25, "seed": seed, "apart": self.name}
+    def _arrays(self, terms: Terms, options: dict[str, Any]) -> tuple[Table, Table]:
+        section = self.section
         if section.npz is not None:
             test = None if section.test is None else self.beside / section.test
             train, later = read_npz(self.beside / section.npz, terms.label or "labels", site=section.site, group=section.group, test=test,
-                                    **options)  # type: ignore[arg-type]
+                                    apart=self.name, **options)
         else:
-            train, later = read_images(self.beside / (section.images or ""), terms.size, **options)  # type: ignore[arg-type]
+            train, later = read_images(self.beside / (section.images or ""), terms.size, apart=self.name, **options)
         if terms.classes:
             train, later = (_recoded(table, terms.classes) for table in (train, later))
             if terms.positive:
