@@ -17,8 +17,9 @@ from typing import Any
 import psutil
 from site_processes import Processes
 
+from rookery.engines.flare_admin import ALLOWED
+
 ADMIN = "admin@trial.org"
-ALLOWED = ["rookery.engines.flare", "nvflare.collab.runtime"]
 PROJECT = """
 api_version: 3
 name: trial
@@ -56,7 +57,7 @@ class Deployment:
 
     def __init__(self, folder: Path, names: Sequence[str], sockets: Path, entries: Sequence[str], port: int | None = None) -> None:
         self.folder, self.names, self.runs = folder, list(names), folder / "runs"
-        self.shells: list[subprocess.Popen[bytes]] = []
+        self.shells: dict[str, subprocess.Popen[bytes]] = {}
         ports = free_ports(2) if port is None else [port, port + 1]
         self.port = ports[0]
         clients = "\n".join(f"  - {{name: {name}, type: client, org: trial}}" for name in names)
@@ -65,7 +66,7 @@ class Deployment:
         self.kits = folder / "kits" / "trial" / "prod_00"
         for name in (*names, "localhost"):
             local = self.kits / name / "local"
-            allow(local)
+            allow(local, folder / "store")
             (local / "rookery.toml").write_text(f'socket = "{sockets / name}.sock"\n')
         (self.kits / "localhost" / "local" / "rookery.toml").write_text(f'runs = "{self.runs}"\nentries = {json.dumps(list(entries))}\n')
 
@@ -80,7 +81,7 @@ class Deployment:
             with (kit / "console.txt").open("ab") as out:
                 shell = subprocess.Popen(["bash", str(kit / "startup" / "sub_start.sh")], cwd=kit, env=environment(), stdout=out,
                                          stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
-            self.shells.append(shell)
+            self.shells[name] = shell
             if name == "localhost":
                 waited(lambda: listens(self.port), "FLARE's server listens")
 
@@ -95,14 +96,16 @@ class Deployment:
     def kill(self, name: str = "") -> None:
         """All that a party runs, or all parties."""
         kill(self.kits / name)
-        self.shells = [shell for shell in self.shells if shell.poll() is None]
+        for shell in [self.shells.pop(name)] if name else self.shells.values():
+            shell.wait()
 
 
-def allow(local: Path) -> None:
-    """Add our classes to those that a party allows in jobs."""
+def allow(local: Path, store: Path | None = None) -> None:
+    """Add our classes to those that a party allows in jobs; a server may have its own `store` of them, instead of one of the machine's."""
     resources = json.loads((local / "resources.json.default").read_text())
     resources["class_allow_list"] += ALLOWED
-    (local / "resources.json").write_text(json.dumps(resources))
+    text = json.dumps(resources)
+    (local / "resources.json").write_text(text if store is None else text.replace("/tmp/nvflare/", f"{store}/"))
 
 
 def processes(folder: Path) -> list[psutil.Process]:

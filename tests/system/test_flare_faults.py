@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -132,6 +134,61 @@ def test_a_client_of_flare_that_is_killed_is_named_and_a_second_job_goes_on_when
     deployed.start("site-1")
     begin(deployed, "client", pause=0).wait(WAIT)
     assert same(deployed, "client")
+
+
+def test_a_client_of_flare_that_does_not_allow_our_classes_is_named_with_what_to_write(both: Both) -> None:
+    """Once, and not after a second job; a job reads what is allowed, so that nothing has to be started again."""
+    deployed, _ = both
+    own = deployed.kits / "site-1" / "local" / "resources.json"
+    allowed = own.read_text()
+    own.unlink()
+    try:
+        job = begin(deployed, "allowed", pause=0)
+        first = job.id
+        with pytest.raises(EngineError) as error:
+            job.wait(WAIT)
+    finally:
+        own.write_text(allowed)
+    assert job.id == first
+    assert "class_allow_list does not name what the job needs at site-1 (nvflare.collab.runtime.executor.CollabExecutor): the " \
+           'administrator there adds "rookery.engines.flare" and "nvflare.collab.runtime"' in str(error.value)
+    begin(deployed, "allowed", pause=0).wait(WAIT)
+    assert same(deployed, "allowed")
+
+
+def test_a_server_of_flare_that_is_killed_and_started_again_has_lost_the_job_and_another_one_goes_on(both: Both) -> None:
+    """FLARE itself says for ever that the job runs."""
+    deployed, _ = both
+    job = begin(deployed, "parent")
+    made(job, 5)
+    worker = job.progress()["process"]
+    [parent] = [process for process in deployed.processes("localhost") if any("server_train" in word for word in process.cmdline())]
+    parent.kill()
+    with pytest.raises(EngineError, match=r"FINISHED:ABANDONED: FLARE's server was ended and started again .* goes on in another job"):
+        job.wait(WAIT)
+    waited(lambda: not psutil.pid_exists(worker), "the job's own process has ended")
+    assert not (deployed.runs / "parent" / "end.safetensors").exists()
+    begin(deployed, "parent", pause=0).wait(WAIT)
+    assert same(deployed, "parent")
+
+
+def test_a_full_disk_at_a_site_is_named_and_the_run_goes_on_when_there_is_space(both: Both) -> None:
+    """The resident process may write no longer file than those that it has; later it may."""
+    deployed, residents = both
+    job, folder = begin(deployed, "disk"), deployed.runs / "disk"
+    made(job, 5)
+    resident = psutil.Process(residents.running["site-1"].pid)
+    resident.rlimit(psutil.RLIMIT_FSIZE, (1024, resource.RLIM_INFINITY))
+    try:
+        with pytest.raises(EngineError, match=r"WriteError: .*site-1.* could not be written \(File too large\)"):
+            job.wait(WAIT)
+    finally:
+        resident.rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert not (folder / "end.safetensors").exists()
+    begin(deployed, "disk", pause=0).wait(WAIT)
+    assert same(deployed, "disk")
+    for log in (deployed.folder / "site-1-runs").glob("*/log.jsonl"):
+        assert all(json.loads(line) for line in log.read_text().splitlines())
 
 
 def answered(deployed: Deployment, kit: Path) -> bool:

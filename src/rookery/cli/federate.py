@@ -64,7 +64,8 @@ def _over_grpc(voice: Voice, config: Description, sites: Path, folder: Path, lab
 
 def _over_flare(voice: Voice, config: Description, sites: Path, folder: Path, label: str, resume: bool, minutes: float | None) -> None:
     """Submit the run as a job of FLARE's, follow it, and fetch what it left; Ctrl-C aborts the job, and --resume submits another."""
-    from ..engines.flare import production, submit
+    from ..engines.flare import submit
+    from ..engines.flare_admin import production
     from ..studies.federating import Meeting, agreed_schema, name_of, words_of
     from ..training.keeper import refuse_taken
 

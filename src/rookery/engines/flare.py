@@ -8,7 +8,6 @@ One file, because what the server runs, what a site runs and the job that joins 
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shutil
@@ -16,7 +15,7 @@ import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import redirect_stdout
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from ..errors import ConfigError, EngineError
+from .flare_admin import ABANDONED, ALLOWED, Admin, part_of_flare, to_allow
 from .transport import Transport
 
 __all__ = ["Job", "Server", "Site", "submit"]
@@ -32,33 +32,24 @@ OWN = "rookery.toml"  # in the folder `local` of FLARE's server or client: what 
 RECORD = "flare.json"  # in a run's folder: the last job that began it, and how it ended
 PROGRESS = "progress.json"  # in a run's folder: what the function says of the run
 LEFT = "rookery-run"  # in the job's workspace: what the run left
-POLL = 2.0  # seconds; each time somebody logs in at FLARE's server
+POLL = 2.0  # seconds
 
 
 def _marked(kind: str) -> Callable[[Any], Any]:
     """A method that FLARE may call; without FLARE nobody does."""
     def mark(method: Any) -> Any:
         try:
-            return getattr(_flare("collab").collab, kind)(method)
+            return getattr(part_of_flare("collab").collab, kind)(method)
         except EngineError:
             return method
     return mark
-
-
-def _flare(module: str) -> Any:
-    try:
-        return import_module(f"nvflare.{module}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "nvflare":
-            raise
-        raise EngineError("real sites over FLARE need nvflare, which is not installed: pip install 'rookery[flare]'") from None
 
 
 class Calls:
     """A transport over FLARE: a call for each site, all at once. It is made in the function that FLARE calls."""
 
     def __init__(self) -> None:
-        collab = _flare("collab").collab
+        collab = part_of_flare("collab").collab
         self.context, self.proxies = collab.context, {proxy.name: proxy for proxy in collab.clients}
         self.pool = ThreadPoolExecutor(len(self.proxies))
 
@@ -117,20 +108,20 @@ class Server:
         own = _own(local)
         folder = _run_folder((local / _said(own, "runs", str)).resolve(), self.run)
         folder.mkdir(parents=True, exist_ok=True)
-        job = str(_flare("collab").collab.fl_ctx.get_job_id())
+        job = str(part_of_flare("collab").collab.fl_ctx.get_job_id())
         write_whole(folder / RECORD, json.dumps({"job": job, "ended": None}))
-        ended = "done"
+        left, ended = Path(calls.context.workspace.get_run_dir(job)) / LEFT, "done"  # what FLARE lets be downloaded with the job
         try:
             entry = _entry(self.entry, _said(own, "entries", list))
             entry(calls, list(self.sites), json.loads(unquote(self.words)), folder, calls.aborted)
-            # what FLARE lets be downloaded with the job; the state stays with the run
-            shutil.copytree(folder, Path(calls.context.workspace.get_run_dir(job)) / LEFT, ignore=shutil.ignore_patterns("*.ckpt"),
-                            dirs_exist_ok=True)
+            shutil.copytree(folder, left, ignore=shutil.ignore_patterns("*.ckpt"), dirs_exist_ok=True)  # the state stays with the run
         except Exception as error:
             ended = "the job was aborted" if calls.aborted() else f"{type(error).__name__}: {error}"
             raise
         finally:
-            write_whole(folder / RECORD, json.dumps({"job": job, "ended": ended}))
+            left.mkdir(parents=True, exist_ok=True)
+            for place in (left, folder):
+                write_whole(place / RECORD, json.dumps({"job": job, "ended": ended}))
 
 
 class Site:
@@ -138,7 +129,7 @@ class Site:
 
     @_marked("publish")
     def answer(self, frame: bytes, seconds: float) -> bytes:
-        collab = _flare("collab").collab
+        collab = part_of_flare("collab").collab
         if collab.caller != "server":
             raise PermissionError("only the server of this job may ask this site")
         reply = _resident(Path(collab.workspace.get_site_config_dir()), collab.site_name).exchange({"resident": frame}, seconds)["resident"]
@@ -193,13 +184,6 @@ def _run_folder(runs: Path, run: str) -> Path:
     return runs / run
 
 
-def production(kit: Path, user: str) -> Any:
-    """FLARE as an administrator reaches it, by a startup kit."""
-    if not (kit / "startup").is_dir():
-        raise ConfigError(f"{kit} is not the folder of an administrator's startup kit, which has a folder \"startup\"")
-    return _flare("recipe.prod_env").ProdEnv(str(kit), username=user, login_timeout=30.0)
-
-
 def submit(entry: str, words: dict[str, Any], sites: Sequence[str], env: Any, *, run: str, runs: Path | str | None = None,
            start: float = 180.0) -> Job:
     """Begin a run as a job of FLARE, or go on with it.
@@ -215,19 +199,20 @@ def submit(entry: str, words: dict[str, Any], sites: Sequence[str], env: Any, *,
     """
     folder = None if runs is None else _run_folder(Path(runs), run)
     _run_folder(Path(), run)
-    if isinstance(env, _flare("recipe.poc_env").PocEnv):
+    if isinstance(env, part_of_flare("recipe.poc_env").PocEnv):
         raise EngineError("PocEnv provisions all sites anew for each job, and none of them would allow ours: prepare and start the POC "
                           "with nvflare poc, and give ProdEnv the startup kit of its administrator")
-    api, runtime = _flare("job_config.api"), "collab.runtime"
+    api, runtime = part_of_flare("job_config.api"), "collab.runtime"
 
     def make() -> Any:
         job = api.FedJob(name=run, min_clients=len(sites), mandatory_clients=list(sites))
         job.set_app_packages(["rookery"])  # which is installed wherever the job runs: nothing travels
         job.to_server(Server(entry, quote(json.dumps(words), safe='":, []'), run, list(sites)), id="rookery")
-        job.to_server(_flare(f"{runtime}.controller").CollabController(server_obj_id="rookery", sync_task_timeout=start), id="controller")
+        controller = part_of_flare(f"{runtime}.controller").CollabController(server_obj_id="rookery", sync_task_timeout=start)
+        job.to_server(controller, id="controller")
         for site in sites:
             job.to(Site(), site, id="rookery")
-            job.to(_flare(f"{runtime}.executor").CollabExecutor(client_obj_id="rookery"), site, id="executor", tasks=["*"])
+            job.to(part_of_flare(f"{runtime}.executor").CollabExecutor(client_obj_id="rookery"), site, id="executor", tasks=["*"])
         return job
 
     return Job(make, env, folder)
@@ -241,7 +226,8 @@ class Job:
 
     def __init__(self, make: Callable[[], Any], env: Any, folder: Path | None) -> None:
         self.make, self.env, self.folder = make, env, folder
-        self.simulated = isinstance(env, _flare("recipe.sim_env").SimEnv)
+        self.simulated = isinstance(env, part_of_flare("recipe.sim_env").SimEnv)
+        self.admin = Admin(env)
         self.again = True  # a start that fails is tried once more
         self._deploy()
 
@@ -264,11 +250,13 @@ class Job:
         return again
 
     def status(self) -> str:
-        """FLARE's word for how the job stands: RUNNING, or FINISHED: and how; empty while FLARE does not say."""
+        """FLARE's word for how the job stands: RUNNING, or FINISHED: and how; empty while FLARE does not say.
+
+        A job that FLARE's server had under way when it was ended is FINISHED:ABANDONED once the server is back.
+        """
         if not self.simulated:
             try:
-                with redirect_stdout(io.StringIO()):  # a line for each connection
-                    return str(self.env.get_job_status(self.id) or "")
+                return self.admin.status(self.id)
             except Exception:  # the server cannot be reached, or is busy
                 return ""
         if not self.deployed.done():
@@ -283,7 +271,7 @@ class Job:
         """End the job; the run stays, and another job goes on with it."""
         if self.simulated:
             raise EngineError("FLARE cannot abort a simulation; end its process")
-        self.env.abort_job(self.id)
+        self.admin.abort(self.id)
 
     def wait(self, seconds: float | None = None, told: Callable[[dict[str, Any]], None] | None = None) -> str:
         """Wait for the job's end, and give FLARE's word for it. A job that fails before its function began is submitted once more.
@@ -291,28 +279,42 @@ class Job:
         told: is given the progress of the run, again and again
         """
         ends = None if seconds is None else time.monotonic() + seconds
-        while not (status := self.status()).startswith("FINISHED"):
-            if ends is not None and time.monotonic() > ends:
-                raise TimeoutError(f"job {self.id} is {status or 'not known'} after {seconds:g} s")
-            if told is not None and (found := self.progress()):
-                told(found)
-            time.sleep(POLL)
-        if status == "FINISHED:COMPLETED":
-            return status
-        record = self._read(RECORD)
-        began = bool(record) if self.simulated else record.get("job") == self.id
-        if self.folder is not None and not began and status != "FINISHED:ABORTED" and self._once_more():
+        with self.admin.kept():
+            while not (status := self.status()).startswith("FINISHED"):
+                if ends is not None and time.monotonic() > ends:
+                    raise TimeoutError(f"job {self.id} is {status or 'not known'} after {seconds:g} s")
+                if told is not None and (found := self.progress()):
+                    told(found)
+                time.sleep(POLL)
+            if status == "FINISHED:COMPLETED":
+                return status
+            record = self._record()
+            refused = {} if record or self.simulated else self._refused()
+        if self.folder is not None and not record and not refused and status != "FINISHED:ABORTED" and self._once_more():
             return self.wait(None if ends is None else max(0.0, ends - time.monotonic()), told)
-        raise EngineError(f"job {self.id or 'of the simulation'} is {status}: "
-                          + (record.get("ended") or "see the log of FLARE's server" if began else "it did not begin; see FLARE's logs"))
+        raise EngineError(f"job {self.id or 'of the simulation'} is {status}: {to_allow(refused) if refused else _why(status, record)}")
+
+    def _record(self) -> dict[str, Any]:
+        """What the server wrote of this job; nothing if its function did not begin."""
+        if self.folder is not None or self.simulated:
+            found = self._read(RECORD)
+            return found if self.simulated or found.get("job") == self.id else {}
+        with suppress(Exception):  # FLARE has nothing of it
+            return dict(json.loads(self.admin.result(self.id, RECORD).read_text(encoding="utf-8")))
+        return {}
+
+    def _refused(self) -> dict[str, str]:
+        """Who did not allow the job's classes. A site sends its log when its process has ended, which may be after the job."""
+        for _ in range(3):
+            with suppress(Exception):  # the server cannot be reached, or has no logs
+                if found := self.admin.refused(self.id):
+                    return found
+            time.sleep(POLL)
+        return {}
 
     def fetch(self, to: Path) -> None:
         """Bring what the run left into a folder: from the server's folder of runs where that is seen from here, or else by FLARE."""
-        found = self.folder
-        if found is None:
-            found = next(Path(self.env.get_job_result(self.id) or "").rglob(LEFT), None)
-        if found is None:
-            raise EngineError(f"FLARE has no result of job {self.id} to download")
+        found = self.admin.result(self.id, LEFT) if self.folder is None else self.folder
         shutil.copytree(found, to, ignore=shutil.ignore_patterns("*.ckpt", RECORD), dirs_exist_ok=True)
 
     def _read(self, name: str) -> dict[str, Any]:
@@ -321,3 +323,11 @@ class Job:
             return found
         except (OSError, ValueError):
             return {}
+
+
+def _why(status: str, record: Mapping[str, Any]) -> str:
+    if status == ABANDONED:
+        return "FLARE's server was ended and started again while it was under way; submitted again, the run goes on in another job"
+    if record:
+        return record.get("ended") or "see the log of FLARE's server"
+    return f"it did not begin; see FLARE's logs, and whether class_allow_list names {' and '.join(ALLOWED)} at the server and all sites"

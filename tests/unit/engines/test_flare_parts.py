@@ -147,10 +147,15 @@ def test_how_a_run_ended_is_written_down(collab: SimpleNamespace, tmp_path: Path
 
 
 class Env:
-    """FLARE as its administrator reaches it: some submissions fail, and each job has a status."""
+    """FLARE as its administrator reaches it, and a session there: some submissions fail, and each job has a status."""
+
+    username, startup_kit_location, login_timeout, study = "admin", "kit", 1.0, "default"
 
     def __init__(self, folder: Path, *ends: Any) -> None:
         self.folder, self.ends, self.ids = folder, list(ends), list[str]()
+        self.opened = self.closed = 0
+        self.began, self.since, self.place = 1.0, 0.0, ""
+        self.logs: dict[str, str] = {"server": ""}
 
     def deploy(self, job: Any) -> str:
         end = self.ends.pop(0)
@@ -166,6 +171,31 @@ class Env:
     def get_job_status(self, id: str) -> str:
         return str(self.status)
 
+    def get_job_meta(self, id: str) -> dict[str, Any]:
+        return {"last_schedule_time": self.began}
+
+    def get_system_info(self) -> Any:
+        return SimpleNamespace(server_info=SimpleNamespace(start_time=self.since))
+
+    def get_job_logs(self, id: str, target: str) -> dict[str, Any]:
+        return {"logs": {target: self.logs[target]}}
+
+    def list_job_components(self, id: str) -> list[str]:
+        return [f"ERRORLOG_{name}" for name in self.logs if name != "server"]
+
+    def download_job_components(self, id: str) -> str:
+        place = self.folder.with_name("components")
+        place.mkdir()
+        for name in self.list_job_components(id):
+            (place / name).write_text(self.logs[name.removeprefix("ERRORLOG_")])
+        return str(place)
+
+    def download_job_result(self, id: str) -> str:
+        return self.place
+
+    def close(self) -> None:
+        self.closed += 1
+
 
 @pytest.fixture
 def begin(collab: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., flare.Job]:
@@ -173,8 +203,26 @@ def begin(collab: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     simulation.SimEnv = type("SimEnv", (), {})  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "nvflare.recipe.sim_env", simulation)
     monkeypatch.setitem(sys.modules, "nvflare.recipe", ModuleType("nvflare.recipe"))
+    envs: list[Env] = []
+
+    def session(**words: Any) -> Env:
+        assert words == {"username": "admin", "startup_kit_location": "kit", "timeout": 1.0, "study": "default"}
+        envs[-1].opened += 1
+        return envs[-1]
+
+    sessions = ModuleType("nvflare.fuel.flare_api.flare_api")
+    sessions.new_secure_session = session  # type: ignore[attr-defined]
+    for name in ("nvflare.fuel", "nvflare.fuel.flare_api"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, sessions.__name__, sessions)
+    monkeypatch.setattr(flare, "POLL", 0.01)
     folders = (tmp_path / str(k) for k in count())
-    return lambda *ends: flare.Job(lambda: None, Env(folder := next(folders), *ends), folder)
+
+    def begin(*ends: Any) -> flare.Job:
+        envs.append(Env(folder := next(folders), *ends))
+        return flare.Job(lambda: None, envs[-1], folder)
+
+    return begin
 
 
 def test_a_start_that_fails_is_tried_once_more(begin: Callable[..., flare.Job]) -> None:
@@ -207,9 +255,56 @@ def test_what_a_run_left_is_fetched_from_where_it_is_seen_or_from_flare(begin: C
     left = tmp_path / "download/workspace" / flare.LEFT
     left.mkdir(parents=True)
     (left / "about.json").write_text("downloaded")
-    job.folder, job.env.get_job_result = None, lambda id: str(tmp_path / "download")
+    job.folder, job.env.place = None, str(tmp_path / "download")
     job.fetch(tmp_path / "elsewhere")
     assert (tmp_path / "elsewhere/about.json").read_text() == "downloaded"
-    job.env.get_job_result = lambda id: str(tmp_path / "seen")
-    with pytest.raises(EngineError, match="FLARE has no result of job job-0 to download"):
-        job.fetch(tmp_path / "nowhere")
+    for place in (str(tmp_path / "seen"), ""):
+        job.env.place = place
+        with pytest.raises(EngineError, match="FLARE has no result of job job-0 to download"):
+            job.fetch(tmp_path / "nowhere")
+
+
+def test_one_login_serves_a_wait_and_a_question_outside_of_it_leaves_nothing_open(begin: Callable[..., flare.Job]) -> None:
+    """An open session would keep the program from ending."""
+    job = begin(("RUNNING", True))
+    with pytest.raises(TimeoutError):
+        job.wait(0.2)
+    assert (job.env.opened, job.env.closed) == (1, 1)
+    assert job.status() == "RUNNING"
+    assert (job.env.opened, job.env.closed) == (2, 2)
+    job.env.get_job_status = lambda id: 1 / 0  # a session that the server has forgotten
+    with job.admin.kept():
+        assert (job.status(), job.status()) == ("", "")
+    assert (job.env.opened, job.env.closed) == (4, 4)
+
+
+def test_a_job_that_was_under_way_when_its_server_ended_is_abandoned(begin: Callable[..., flare.Job]) -> None:
+    job = begin(("RUNNING", True))
+    job.env.since = 2.0
+    assert job.status() == "FINISHED:ABANDONED"
+    with pytest.raises(EngineError, match=r"FINISHED:ABANDONED: FLARE's server was ended and started again .* goes on in another job"):
+        job.wait(5)
+    job.env.status = "SUBMITTED"
+    assert job.status() == "SUBMITTED"
+
+
+def test_who_does_not_allow_our_classes_is_told_what_to_write(begin: Callable[..., flare.Job]) -> None:
+    job = begin(("FINISHED:ABNORMAL", False))
+    line = "ComponentNotAuthorized: Component 'a.b.C' at config path 'executors.#1' is not in allow_list"
+    job.env.logs |= {"north": line, "south": "another error"}
+    with pytest.raises(EngineError) as error:
+        job.wait(5)
+    assert str(error.value) == (
+        "job job-0 is FINISHED:ABNORMAL: FLARE's class_allow_list does not name what the job needs at north (a.b.C): the administrator "
+        'there adds "rookery.engines.flare" and "nvflare.collab.runtime" to class_allow_list in local/resources.json')
+    assert job.id == "job-0"
+
+
+def test_why_a_job_failed_is_known_where_the_servers_folder_is_not_seen(begin: Callable[..., flare.Job], tmp_path: Path) -> None:
+    job = begin(("FINISHED:EXECUTION_EXCEPTION", True))
+    job.env.place, job.folder = str(job.folder), None
+    with pytest.raises(EngineError, match="job job-0 is FINISHED:EXECUTION_EXCEPTION: Away: client 'x'"):
+        job.wait(5)
+    job.env.place = ""
+    with pytest.raises(EngineError, match=r"it did not begin; see FLARE's logs, and whether class_allow_list names rookery\.engines\.flare"):
+        job.wait(5)
