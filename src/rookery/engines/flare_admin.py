@@ -75,7 +75,7 @@ class Admin:
                 session.close()
 
     def status(self, job: str) -> str:
-        """FLARE's word for how a job stands, and `ABANDONED` for one that was under way when its server ended, which FLARE does not notice."""
+        """FLARE's word for how a job stands, and `ABANDONED` for one that its server lost by ending, which FLARE does not notice."""
         def question(session: Any) -> str:
             found = str(session.get_job_status(job) or "")
             if found in ("DISPATCHED", "RUNNING"):
@@ -98,7 +98,7 @@ class Admin:
         return found
 
     def refused(self, job: str) -> dict[str, str]:
-        """Who did not allow a class that a job has, and which one: from the logs of errors, which sites send unless they are told not to."""
+        """Who did not allow a class that a job has, and which one: from the logs of errors that sites send, unless told not to."""
         def question(session: Any) -> dict[str, str]:
             logs = dict(session.get_job_logs(job, "server")["logs"])
             if session.list_job_components(job):
