@@ -75,6 +75,13 @@ def same(deployed: Deployment, run: str, rounds: int = 12) -> bool:
     return torch.equal(load_file(deployed.runs / run / "end.safetensors")["x"], flare_entries.simulated("SCAFFOLD", rounds))
 
 
+def goes_on(deployed: Deployment, run: str) -> None:
+    """Another job of a run that was cut off comes to where a simulation comes to."""
+    assert not (deployed.runs / run / "end.safetensors").exists()
+    begin(deployed, run, pause=0).wait(WAIT)
+    assert same(deployed, run)
+
+
 def test_a_resident_process_that_dies_and_one_that_stands_still_are_named_and_waited_for(both: Both) -> None:
     deployed, residents = both
     job, folder = begin(deployed, "residents", patient=True), deployed.runs / "residents"
@@ -118,9 +125,7 @@ def test_an_aborted_job_is_followed_by_one_that_goes_on(both: Both) -> None:
     job.abort()
     with pytest.raises(EngineError, match="FINISHED:ABORTED"):
         job.wait(WAIT)
-    assert not (deployed.runs / "aborted" / "end.safetensors").exists()
-    begin(deployed, "aborted", pause=0).wait(WAIT)
-    assert same(deployed, "aborted")
+    goes_on(deployed, "aborted")
 
 
 def test_a_client_of_flare_that_is_killed_is_named_and_a_second_job_goes_on_when_it_is_back(both: Both) -> None:
@@ -132,8 +137,7 @@ def test_a_client_of_flare_that_is_killed_is_named_and_a_second_job_goes_on_when
     with pytest.raises(EngineError, match=r"FINISHED:(?!COMPLETED)"):
         job.wait(WAIT)
     deployed.start("site-1")
-    begin(deployed, "client", pause=0).wait(WAIT)
-    assert same(deployed, "client")
+    goes_on(deployed, "client")
 
 
 def test_a_client_of_flare_that_does_not_allow_our_classes_is_named_with_what_to_write(both: Both) -> None:
@@ -152,8 +156,7 @@ def test_a_client_of_flare_that_does_not_allow_our_classes_is_named_with_what_to
     assert job.id == first
     assert "class_allow_list does not name what the job needs at site-1 (nvflare.collab.runtime.executor.CollabExecutor): the " \
            'administrator there adds "rookery.engines.flare" and "nvflare.collab.runtime"' in str(error.value)
-    begin(deployed, "allowed", pause=0).wait(WAIT)
-    assert same(deployed, "allowed")
+    goes_on(deployed, "allowed")
 
 
 def test_a_server_of_flare_that_is_killed_and_started_again_has_lost_the_job_and_another_one_goes_on(both: Both) -> None:
@@ -167,15 +170,13 @@ def test_a_server_of_flare_that_is_killed_and_started_again_has_lost_the_job_and
     with pytest.raises(EngineError, match=r"FINISHED:ABANDONED: FLARE's server was ended and started again .* goes on in another job"):
         job.wait(WAIT)
     waited(lambda: not psutil.pid_exists(worker), "the job's own process has ended")
-    assert not (deployed.runs / "parent" / "end.safetensors").exists()
-    begin(deployed, "parent", pause=0).wait(WAIT)
-    assert same(deployed, "parent")
+    goes_on(deployed, "parent")
 
 
 def test_a_full_disk_at_a_site_is_named_and_the_run_goes_on_when_there_is_space(both: Both) -> None:
     """The resident process may write no longer file than those that it has; later it may."""
     deployed, residents = both
-    job, folder = begin(deployed, "disk"), deployed.runs / "disk"
+    job = begin(deployed, "disk")
     made(job, 5)
     resident = psutil.Process(residents.running["site-1"].pid)
     resident.rlimit(psutil.RLIMIT_FSIZE, (1024, resource.RLIM_INFINITY))
@@ -184,9 +185,7 @@ def test_a_full_disk_at_a_site_is_named_and_the_run_goes_on_when_there_is_space(
             job.wait(WAIT)
     finally:
         resident.rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    assert not (folder / "end.safetensors").exists()
-    begin(deployed, "disk", pause=0).wait(WAIT)
-    assert same(deployed, "disk")
+    goes_on(deployed, "disk")
     for log in (deployed.folder / "site-1-runs").glob("*/log.jsonl"):
         assert all(json.loads(line) for line in log.read_text().splitlines())
 

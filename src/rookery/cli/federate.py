@@ -9,8 +9,8 @@ import typer
 
 from ..errors import ConfigError
 from .commands import say_bundle, train
-from .console import app, complain
-from .exits import INTERRUPTED
+from .console import app
+from .flare import begin, follow, over_flare
 from .manners import AsJson, LogLevel, Quiet, Seed, Sets, Voice, overrides, speaking
 
 if TYPE_CHECKING:
@@ -64,30 +64,18 @@ def _over_grpc(voice: Voice, config: Description, sites: Path, folder: Path, lab
 
 def _over_flare(voice: Voice, config: Description, sites: Path, folder: Path, label: str, resume: bool, minutes: float | None) -> None:
     """Submit the run as a job of FLARE's, follow it, and fetch what it left; Ctrl-C aborts the job, and --resume submits another."""
-    from ..engines.flare import submit
-    from ..engines.flare_admin import production
-    from ..studies.federating import Meeting, agreed_schema, name_of, words_of
+    from ..studies.federating import agreed_schema, words_of
     from ..training.keeper import refuse_taken
 
-    meeting = Meeting.read(sites)
-    if meeting.flare is None:
-        raise ConfigError(f"{sites} needs the section [flare], with kit, the folder of an administrator's startup kit, and user below it")
+    meeting = over_flare(sites)
     if config.data.schema is not None:
         agreed_schema(config)  # mistakes are said before FLARE is asked
     if not resume:
         refuse_taken(folder)
-    seen = None if meeting.flare.runs is None else meeting.beside / meeting.flare.runs
-    run = name_of(folder, resume)
-    job = submit("rookery.studies.federating:serve", words_of(config, meeting, label or folder.name, minutes), list(meeting.sites),
-                 production(meeting.beside / meeting.flare.kit, meeting.flare.user), run=run, runs=seen)
-    voice.say(f"job {job.id} of FLARE, for run {run}", job=job.id, run=run)
-    try:
-        with voice.progress("round") as bar:
-            job.wait(told=lambda progress: bar(progress["round"], progress["rounds"]))
-    except KeyboardInterrupt:
-        job.abort()
-        complain(f"the job was aborted; --resume goes on with the run of {folder} in another job")
-        raise typer.Exit(INTERRUPTED) from None
+    words = words_of(config, meeting, label=label or folder.name, minutes=minutes)
+    job = begin(voice, meeting, "rookery.studies.federating:serve", words, folder, resume)
+    follow(voice, job, "round", lambda bar, progress: bar(progress["round"], progress["rounds"]),
+           f"--resume goes on with the run of {folder} in another job")
     job.fetch(folder)
     say_bundle(voice, folder)
     voice.say(f"see {folder}, or write a page about it: rookery report {folder}", folder=str(folder))

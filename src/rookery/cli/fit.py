@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +15,15 @@ from ..errors import ConfigError
 from .commands import say_bundle
 from .console import app, complain, escaped
 from .exits import INTERRUPTED
-from .manners import AsJson, DryRun, LogLevel, Quiet, Seed, Sets, Voice, duration, overrides, speaking
+from .flare import begin, follow, over_flare
+from .manners import AsJson, Bar, DryRun, LogLevel, Quiet, Seed, Sets, Voice, duration, overrides, speaking
 
 if TYPE_CHECKING:
-    from ..fitting.options import Ready
+    from ..fitting.options import Fitted, Options, Ready
     from ..studies.federating import Reached
+
+WAYS = ("grpc", "flare")
+WORK = "seconds of work"
 
 
 @app.command()
@@ -44,11 +49,11 @@ def fit(rows: Annotated[list[str], typer.Argument(help="a CSV or Parquet file, s
         out: Annotated[Path | None, typer.Option("--out", help="the fit's folder; a fit that was cut off there goes on")] = None,
         sites: Annotated[Path | None, typer.Option("--sites", help="the file that says where real sites are, which have the rows; see "
                                                                     "rookery federate")] = None,
+        on: Annotated[str, typer.Option("--on", help="of --sites: grpc, or flare for those of a project of NVIDIA FLARE")] = "grpc",
         jobs: Annotated[int | None, typer.Option("--jobs", help="processes at a time; default: one per core")] = None,
         seed: Seed = None, dry_run: DryRun = False, quiet: Quiet = False, as_json: AsJson = False, log_level: LogLevel = "warning") -> None:
     """Train a goal's method beside its opponents, keep the best, calibrate it, and say whether nesting paid: bundle and report."""
     from ..fitting import Options
-    from ..fitting import fit as fit_all
     from ..fitting.fit import expected, ready
 
     with speaking("fit", quiet, as_json, log_level) as voice:
@@ -57,8 +62,7 @@ def fit(rows: Annotated[list[str], typer.Argument(help="a CSV or Parquet file, s
         options = Options(minutes=minutes, rounds=rounds, sensitive=sensitive, kind=kind, gap=gap, max_fpr=max_fpr, pool=pool,
                           group_thresholds=group_thresholds, jobs=jobs)
         folder = out or Path("runs") / f"fit-{Path(rows[0]).stem}-{goal}"
-        if sites is not None and (dry_run or not rows[0].endswith(".toml")):
-            raise ConfigError("--sites goes with a description, whose [data] names a schema, and without --dry-run")
+        _refuse_mixed(sites, on, rows[0], dry_run)
         if dry_run:
             start = ready(base, goal, folder, options)
             _announce(voice, start)
@@ -67,23 +71,67 @@ def fit(rows: Annotated[list[str], typer.Argument(help="a CSV or Parquet file, s
                       f"{duration(pilot.seconds)}; nothing was written", dry_run=True, rounds=pilot.rounds, minutes=pilot.seconds / 60)
             _say_traffic(voice, start, pilot.rounds)
             return
-        try:
-            with voice.progress("seconds of work") as bar:
-                def tell(what: str, done: float, number: float) -> None:
-                    bar.beside = what
-                    bar(round(done), round(number))
-
-                with _reached(sites, folder) as reached:
-                    done = fit_all(base, goal, folder, options, tell, lambda start: _announce(voice, start), reached)
-        except KeyboardInterrupt:
-            voice.say(folder=str(folder), reason="interrupted")
-            complain(f"interrupted; the same command goes on with what is in {folder}")
-            raise typer.Exit(INTERRUPTED) from None
+        done = (_over_flare(voice, base, goal, options, sites, folder) if sites is not None and on == "flare" else
+                _here(voice, base, goal, options, sites, folder))
         _say(voice, done.told)
         voice.say(folder=str(folder), fit=done.told)
         say_bundle(voice, folder)
         page = _page(done.runs, folder / "report.html", done.told)
         voice.say(f"the page: {page}", page=str(page))
+
+
+def _refuse_mixed(sites: Path | None, on: str, first: str, dry_run: bool) -> None:
+    """Words that do not go together."""
+    if on == "ray":
+        raise ConfigError("--on ray is of rookery federate, which trains once; a fit makes its trials in processes of this machine, "
+                          "as many as --jobs says: leave --on out")
+    if on not in WAYS:
+        raise ConfigError(f"--on is one of {', '.join(WAYS)}; got {on!r}")
+    if sites is None and on != "grpc":
+        raise ConfigError(f"--on {on} goes with --sites federation.toml, which says where the sites are; it was left out")
+    if sites is not None and (dry_run or not first.endswith(".toml")):
+        raise ConfigError("--sites goes with a description, whose [data] names a schema, and without --dry-run")
+
+
+def _here(voice: Voice, base: dict[str, Any], goal: str, options: Options, sites: Path | None, folder: Path) -> Fitted:
+    """Make the fit in this process, over its own rows or those of sites."""
+    from ..fitting import fit as fit_all
+
+    try:
+        with voice.progress(WORK) as bar:
+            def tell(what: str, done: float, number: float) -> None:
+                bar.beside = what
+                bar(round(done), round(number))
+
+            with _reached(sites, folder) as reached:
+                return fit_all(base, goal, folder, options, tell, lambda start: _announce(voice, start), reached)
+    except KeyboardInterrupt:
+        voice.say(folder=str(folder), reason="interrupted")
+        complain(f"interrupted; the same command goes on with what is in {folder}")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _over_flare(voice: Voice, base: dict[str, Any], goal: str, options: Options, sites: Path, folder: Path) -> Fitted:
+    """Give FLARE the fit as a job, follow it, and fetch what it left; the same command goes on with it in another job."""
+    from ..engines.flare import RECORD
+    from ..fitting.serving import MADE, fit_words, fitted
+    from ..studies.federating import KEPT
+    from ..training.files import write_whole
+
+    meeting = over_flare(sites)
+    words = fit_words(base, goal, options, meeting)
+    if folder.exists() and not (folder / RECORD).exists() and any(path.name != KEPT for path in folder.iterdir()):
+        raise ConfigError(f"{folder} holds something else than a fit over FLARE; take another folder with --out")
+    job = begin(voice, meeting, "rookery.fitting.serving:serve", words, folder, (folder / KEPT).exists())
+    write_whole(folder / RECORD, json.dumps({"job": job.id}))
+
+    def told(bar: Bar, progress: dict[str, Any]) -> None:
+        bar.beside = progress["what"]
+        bar(round(progress["done"]), round(progress["of"]))
+
+    follow(voice, job, WORK, told, f"the same command goes on with the fit of {folder} in another job")
+    job.fetch(folder, MADE)
+    return fitted(folder)
 
 
 @contextmanager

@@ -312,10 +312,13 @@ class Job:
             time.sleep(POLL)
         return {}
 
-    def fetch(self, to: Path) -> None:
-        """Bring what the run left into a folder: from the server's folder of runs where that is seen from here, or else by FLARE."""
+    def fetch(self, to: Path, part: str = "") -> None:
+        """Bring what the run left into a folder: from the server's folder of runs where that is seen from here, or else by FLARE.
+
+        part: a folder in that of the run, which is all that is brought
+        """
         found = self.admin.result(self.id, LEFT) if self.folder is None else self.folder
-        shutil.copytree(found, to, ignore=shutil.ignore_patterns("*.ckpt", RECORD), dirs_exist_ok=True)
+        shutil.copytree(found / part, to, ignore=shutil.ignore_patterns("*.ckpt", RECORD), dirs_exist_ok=True)
 
     def _read(self, name: str) -> dict[str, Any]:
         try:

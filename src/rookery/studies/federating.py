@@ -153,7 +153,7 @@ def build_at(config: Description, reached: Reached) -> Job:
 
 def prepare_at(config: Description, reached: Reached, split: int = 0) -> Prepared:
     """Let sites read their rows, hold some out, and agree on how columns are encoded, or on classes."""
-    _refuse_pooled(config)
+    refuse_pooled(config)
     data, section, setup, notes = config.data, config.federation, Ledger(), list[str]()
     schema = None if data.npz is not None or data.images is not None else agreed_schema(config)
     terms = Terms.of(config, "columns", seed=section.seed, split=split, schema=None if schema is None else schema.to_toml(), size=data.size,
@@ -201,7 +201,7 @@ def agreed_schema(config: Description) -> Schema:
     return replace(schema, classes=classes)
 
 
-def _refuse_pooled(config: Description) -> None:
+def refuse_pooled(config: Description) -> None:
     """What needs all rows in one place."""
     data, sites = config.data, config.sites
     if data.name is not None:
@@ -219,8 +219,8 @@ def _refuse_pooled(config: Description) -> None:
         raise ConfigError(f"federation.engine = \"{config.federation.engine}\" is of a simulation: leave it out")
 
 
-def name_of(folder: Path, resume: bool) -> str:
-    """The name by which sites know the run in a folder: a new one, or that of the run to go on with."""
+def name_of(folder: Path, resume: bool, given: str | None = None) -> str:
+    """The name by which sites know the run in a folder: a new one, or one that is given, or that of the run to go on with."""
     kept = folder / KEPT
     if resume:
         try:
@@ -228,17 +228,27 @@ def name_of(folder: Path, resume: bool) -> str:
         except (OSError, ValueError, KeyError, TypeError):
             raise CheckpointError(f"{kept} does not say by which name real sites know this run; begin a new one elsewhere") from None
         return str(found)
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"run-{folder.name[:40]}-{secrets.token_hex(8)}")  # also of a folder at FLARE's server
+    # also of a folder at FLARE's server, whose runs keep it from one job to the next
+    name = given or re.sub(r"[^A-Za-z0-9._-]+", "-", f"run-{folder.name[:40]}-{secrets.token_hex(8)}")
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(kept, json.dumps({"run": name}))
     return name
 
 
-def words_of(config: Description, meeting: Meeting, label: str, minutes: float | None) -> dict[str, Any]:
-    """A run in words, for a server elsewhere that is to make it: its description, and the schema as a text."""
-    tree = describe(config)
+def words_of(config: Description, meeting: Meeting, **more: Any) -> dict[str, Any]:
+    """A run in words, for a server elsewhere that is to make it: its description, the schema as a text, and what else there is to say."""
     schema = None if config.data.schema is None else Path(config.data.schema).read_text(encoding="utf-8")
-    return {"description": tree, "schema": schema, "label": label, "minutes": minutes, "server": asdict(meeting.server)}
+    return {"description": describe(config), "schema": schema, "server": asdict(meeting.server), **more}
+
+
+def from_words(transport: Transport, sites: Sequence[str], words: dict[str, Any], folder: Path, run: str) -> tuple[dict[str, Any], Reached]:
+    """The description that some words hold, whose schema is now a file in the folder, and the sites that a transport reaches."""
+    tree = {section: dict(table) for section, table in words["description"].items()}
+    if words["schema"] is not None:
+        write_whole(folder / "schema.toml", words["schema"])
+        tree["data"]["schema"] = str(folder / "schema.toml")
+    section = build_section(ServerSection, words["server"], "server")
+    return tree, Reached(transport, sites, run, section.seconds, section.tries, section.quorum)
 
 
 def serve(transport: Transport, sites: Sequence[str], words: dict[str, Any], folder: Path, aborted: Callable[[], bool]) -> None:
@@ -246,13 +256,8 @@ def serve(transport: Transport, sites: Sequence[str], words: dict[str, Any], fol
 
     aborted: whether whoever gave them wants no more of it; the run then stops after its round, and can be gone on with
     """
-    tree = {section: dict(table) for section, table in words["description"].items()}
-    if words["schema"] is not None:
-        write_whole(folder / "schema.toml", words["schema"])
-        tree["data"]["schema"] = str(folder / "schema.toml")
     resume = (folder / CHECKPOINT).exists()
-    section = build_section(ServerSection, words["server"], "server")
-    reached = Reached(transport, sites, name_of(folder, resume), section.seconds, section.tries, section.quorum)
+    tree, reached = from_words(transport, sites, words, folder, name_of(folder, resume, folder.name))
 
     def progress(made: int, of: int) -> None:
         write_whole(folder / "progress.json", json.dumps({"round": made, "rounds": of}))

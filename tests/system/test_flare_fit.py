@@ -1,0 +1,94 @@
+"""`rookery fit --on flare`: a fit as a job of FLARE's comes to the bundle of a simulation, also when it was aborted on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import hospitals
+import pytest
+import test_cli_federate
+from running import command
+
+pytest.importorskip("grpc")
+MAY = 'algorithms = ["FedAvg", "CODA+", "LocalSCGDAM", "LocalSGDAM"]\nmin_batch = 5\nsalt = "none"\n' \
+      'objectives = ["cross_entropy", "balanced_cross_entropy", "auc", "last_layer"]'
+FIT = test_cli_federate.RUN.partition("[algorithm]")[0] + "[federation]\nmin_batch = 5\nseed = 3\n"
+WORDS = ["fit", "fit.toml", "--goal", "auc", "--rounds", "2", "--no-pool"]
+OVER = [*WORDS, "--sites", "federation.toml", "--on", "flare"]
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(hospitals.write(tmp_path))
+    Path("fit.toml").write_text(FIT)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # FLARE's own
+@pytest.mark.skipif(find_spec("nvflare") is None, reason="FLARE is not installed: pip install 'rookery[flare]'")
+def test_a_fit_over_flare_leaves_what_a_simulation_leaves(written: Path, monkeypatch: pytest.MonkeyPatch,
+                                                          capsys: pytest.CaptureFixture[str]) -> None:
+    from flare_sites import ADMIN, deployment, environment, processes, waited
+
+    with deployment(written, hospitals.NAMES, "", MAY, ["rookery.fitting.serving:serve"], rows='table = "{name}.csv"') as (found, _):
+        kit = f'[flare]\nkit = "{found.kits / ADMIN}"\nuser = "{ADMIN}"\n'
+        sites = "\n".join(f'{name} = "flare"' for name in hospitals.NAMES)
+        Path("federation.toml").write_text(f'{kit}runs = "runs"\n[sites]\n{sites}\n')
+        with Path("aborted.txt").open("wb") as out, subprocess.Popen(
+                [sys.executable, "-m", "rookery.cli", *OVER, "--out", "seen"], env=environment(), stdout=out, stderr=out,
+                start_new_session=True) as first:
+            waited(lambda: first.poll() is not None or list(written.glob("runs/*/fit/trials.jsonl")), "a trial is done")
+            os.killpg(first.pid, signal.SIGINT)
+        assert first.returncode == 130, Path("aborted.txt").read_text()
+        said = " ".join(Path("aborted.txt").read_text().split())
+        assert "the job was aborted; the same command goes on with the fit of seen in another job" in said
+        [run] = written.glob("runs/run-seen-*")
+        made = (run / "fit/trials.jsonl").read_text().splitlines()
+        assert not (run / "fit/fit.json").exists()
+        waited(lambda: not [one for one in processes(found.kits) if "runner_process" in " ".join(one.cmdline())], "the first job has ended")
+        assert command(monkeypatch, *OVER, "--out", "seen") == 0
+        assert (run / "fit/trials.jsonl").read_text().splitlines()[:len(made)] == made
+        assert [one.name for one in written.glob("runs/run-*")] == [run.name]
+        Path("federation.toml").write_text(f"{kit}[sites]\n{sites}\n")
+        assert command(monkeypatch, *OVER, "--out", "downloaded") == 0
+    capsys.readouterr()
+    assert command(monkeypatch, *WORDS, "--out", "simulated", "--set", 'data.table="all.csv"', "--set", 'data.site="hospital"', "--set",
+                   'federation.engine="wire"') == 0
+    expected = {path.relative_to("simulated").as_posix() for path in Path("simulated").rglob("*") if path.is_file()}
+    told = json.loads(Path("simulated/fit.json").read_text())
+    for folder in (Path("seen"), Path("downloaded")):
+        for file in ("bundle/model.safetensors", "bundle/encoder.json"):
+            assert (folder / file).read_bytes() == Path("simulated", file).read_bytes()
+        there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+        assert there - expected <= {"federation.json", "flare.json"} | {file for file in there if file.startswith("models/")}
+        assert {file for file in expected - there if not file.startswith("models/")} == set()
+        own = json.loads((folder / "fit.json").read_text())
+        assert own["kept"] == told["kept"]
+        assert [row["label"] for row in own["rows"]] == [row["label"] for row in told["rows"]][:len(own["rows"])]
+
+
+def test_words_of_a_fit_over_flare_that_do_not_go_together(written: Path, monkeypatch: pytest.MonkeyPatch,
+                                                           capsys: pytest.CaptureFixture[str]) -> None:
+    Path("federation.toml").write_text('[sites]\nnorth = "flare"\n')
+    Path("flare.toml").write_text(f'[flare]\nkit = "nowhere"\nuser = "admin"\n{Path("federation.toml").read_text()}')
+    Path("other").mkdir()
+    Path("other/plan.json").write_text("{}")
+    for words, sentence in ((("--on", "flare"), "--on flare goes with --sites federation.toml"),
+                            (("--on", "mpi"), "--on is one of grpc, flare; got 'mpi'"),
+                            (("--on", "ray"), "--on ray is of rookery federate, which trains once"),
+                            (("--on", "flare", "--sites", "federation.toml"), "needs the section [flare], with kit"),
+                            (("--on", "flare", "--sites", "flare.toml", "--goal", "fair"), "a fit over real sites has the goals"),
+                            (("--on", "flare", "--sites", "flare.toml", "--set", 'data.schema="no.toml"'), "there is no schema 'no.toml'"),
+                            (("--on", "flare", "--sites", "flare.toml", "--set", 'data.test_at="server"'), "write test_at = \"sites\""),
+                            (("--on", "flare", "--sites", "flare.toml", "--out", "other"), "other holds something else than a fit over"),
+                            (("--on", "flare", "--sites", "flare.toml"), "is not the folder of an administrator's startup kit")):
+        assert command(monkeypatch, *WORDS, *words) == 2
+        assert sentence in " ".join(capsys.readouterr().err.split())
+    assert not Path("runs").exists()
