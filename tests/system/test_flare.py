@@ -72,6 +72,19 @@ def test_a_function_that_the_server_does_not_name_is_refused_and_the_sites_of_a_
         other.wait(WAIT)
 
 
+def test_progress_and_failures_are_known_where_the_servers_folder_of_runs_is_not_seen(deployed: Deployment) -> None:
+    words = {"algorithm": "FedAvg", "rounds": 20, "pause": 0.5}
+    job = flare.submit("flare_entries:train", words, NAMES, deployed.env(), run="unseen")
+    seen: list[int] = []
+    assert job.wait(WAIT, lambda progress: seen.append(progress["made"])) == "FINISHED:COMPLETED"
+    assert seen == sorted(seen)
+    assert len(set(seen)) > 1
+    assert max(seen) <= 20
+    other = flare.submit("os:system", {}, NAMES, deployed.env(), run="other-unseen")
+    with pytest.raises(EngineError, match="ConfigError: 'os:system' is not among what may run at this server"):
+        other.wait(WAIT)
+
+
 def test_no_code_travels_with_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Exported:
         def deploy(self, job: Any) -> str:

@@ -9,13 +9,15 @@ One file, because what the server runs, what a site runs and the job that joins 
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
+import threading
 import time
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +25,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from ..errors import ConfigError, EngineError
-from .flare_admin import ABANDONED, ALLOWED, Admin, part_of_flare, to_allow
+from .flare_admin import ABANDONED, ALLOWED, TOLD, Admin, part_of_flare, to_allow
 from .transport import Transport
 
 __all__ = ["Job", "Server", "Site", "submit"]
@@ -113,7 +115,8 @@ class Server:
         left, ended = Path(calls.context.workspace.get_run_dir(job)) / LEFT, "done"  # what FLARE lets be downloaded with the job
         try:
             entry = _entry(self.entry, _said(own, "entries", list))
-            entry(calls, list(self.sites), json.loads(unquote(self.words)), folder, calls.aborted)
+            with _logged(folder / PROGRESS):
+                entry(calls, list(self.sites), json.loads(unquote(self.words)), folder, calls.aborted)
             shutil.copytree(folder, left, ignore=shutil.ignore_patterns("*.ckpt"), dirs_exist_ok=True)  # the state stays with the run
         except Exception as error:
             ended = "the job was aborted" if calls.aborted() else f"{type(error).__name__}: {error}"
@@ -122,6 +125,34 @@ class Server:
             left.mkdir(parents=True, exist_ok=True)
             for place in (left, folder):
                 write_whole(place / RECORD, json.dumps({"job": job, "ended": ended}))
+
+
+@contextmanager
+def _logged(file: Path) -> Iterator[None]:
+    """Inside, what is written to a file of progress goes to the job's log as well, which FLARE shows to whoever follows the job."""
+    ended = threading.Event()
+
+    def log() -> None:
+        last = _text(file)  # of a job before this one
+        while not ended.wait(POLL):
+            if (now := _text(file)) != last:
+                logging.getLogger("rookery.flare").info("%s%s", TOLD, now)
+                last = now
+
+    logs = threading.Thread(target=log, daemon=True)
+    logs.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        logs.join()
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
 
 class Site:
@@ -264,8 +295,13 @@ class Job:
         return "FINISHED:EXECUTION_EXCEPTION" if self.deployed.exception() else "FINISHED:COMPLETED"
 
     def progress(self) -> dict[str, Any]:
-        """What the function last wrote into progress.json of the run's folder, where that is seen from here."""
-        return self._read(PROGRESS)
+        """What the function last wrote into progress.json of the run's folder; as FLARE's log has it where that is not seen."""
+        if self.folder is not None or self.simulated:
+            return self._read(PROGRESS)
+        try:
+            return self.admin.told(self.id)
+        except Exception:  # the server cannot be reached, or is busy
+            return {}
 
     def abort(self) -> None:
         """End the job; the run stays, and another job goes on with it."""
@@ -322,9 +358,9 @@ class Job:
 
     def _read(self, name: str) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = {} if self.folder is None else json.loads((self.folder / name).read_text(encoding="utf-8"))
+            found: dict[str, Any] = {} if self.folder is None else json.loads(_text(self.folder / name))
             return found
-        except (OSError, ValueError):
+        except ValueError:
             return {}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from ..errors import ConfigError, EngineError
 
 ALLOWED = ("rookery.engines.flare", "nvflare.collab.runtime")  # what a class_allow_list must name
 ABANDONED = "FINISHED:ABANDONED"  # FLARE's word for a job that its server lost; it has the word, and does not use it
+TOLD = "progress of the run: "  # what a line of a job's log has before it
 T = TypeVar("T")
 
 
@@ -85,6 +87,12 @@ class Admin:
                     return ABANDONED
             return found
         return self.ask(question)
+
+    def told(self, job: str) -> dict[str, Any]:
+        """The last progress of a run that a job's log has."""
+        log = self.ask(lambda session: session.get_job_logs(job, "server"))["logs"].get("server", "")
+        lines = [line.partition(TOLD)[2] for line in log.splitlines() if TOLD in line]
+        return dict(json.loads(lines[-1])) if lines else {}
 
     def abort(self, job: str) -> None:
         self.ask(lambda session: session.abort_job(job))

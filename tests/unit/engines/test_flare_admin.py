@@ -177,3 +177,14 @@ def test_why_a_job_failed_is_known_where_the_servers_folder_is_not_seen(begin: C
     job.env.place = ""
     with pytest.raises(EngineError, match=r"it did not begin; see FLARE's logs, and whether class_allow_list names rookery"):
         job.wait(5)
+
+
+def test_progress_is_read_from_the_jobs_log_where_the_servers_folder_is_not_seen(begin: Callable[..., flare.Job]) -> None:
+    job = begin(("RUNNING", True))
+    assert job.progress() == {}
+    job.folder, job.env.logs["server"] = None, "a line\n"
+    assert job.progress() == {}
+    job.env.logs["server"] += 'INFO - progress of the run: {"round": 1}\nINFO - progress of the run: {"round": 2}\nanother\n'
+    assert job.progress() == {"round": 2}
+    job.env.logs["server"] += "INFO - progress of the run: {\n"
+    assert job.progress() == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -143,3 +144,15 @@ def test_how_a_run_ended_is_written_down(collab: SimpleNamespace, tmp_path: Path
     with pytest.raises(ZeroDivisionError):
         server({"fails": True}).main()
     assert json.loads((tmp_path / "runs/one/flare.json").read_text()) == {"job": "job-1", "ended": "ZeroDivisionError: in the function"}
+
+
+def test_progress_goes_to_the_log_of_the_job(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flare, "POLL", 0.01)
+    file = tmp_path / "progress.json"
+    file.write_text("of a job before")
+    with caplog.at_level("INFO", "rookery"), flare._logged(file):
+        for text in ('{"round": 1}', '{"round": 2}'):
+            file.write_text(text)
+            while f"progress of the run: {text}" not in caplog.messages:
+                time.sleep(0.01)
+    assert not any("before" in line for line in caplog.messages)
