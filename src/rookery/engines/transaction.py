@@ -252,7 +252,7 @@ def _fit(fn: MethodType, number: int) -> None:
 
 @lru_cache(maxsize=4096)
 def _arity(function: Callable[..., Any]) -> tuple[int, float]:
-    """The fewest and the most arguments that a function takes after itself and the client; where that is not plain, no number is between."""
+    """The fewest and the most arguments that a function takes after itself and the client; none is between where that is not plain."""
     own = list(inspect.signature(function).parameters.values())[2:]
     if any(one.kind is not one.POSITIONAL_OR_KEYWORD for one in own):
         return len(own) + 1, 0

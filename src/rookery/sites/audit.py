@@ -51,9 +51,9 @@ class Audit:
     def __init__(self, file: Path) -> None:
         self.file, self.lines = file, Lines(file)
 
-    def write(self, entry: Entry) -> None:
-        """Add an entry as a line of its own, or raise `WriteError` and leave the file as it was."""
-        told = {**vars(entry), "refused": entry.refused[:LONGEST], "when": time.strftime("%Y-%m-%d %H:%M:%S")}
+    def write(self, entry: Entry, **used: int) -> None:
+        """Add an entry, with the steps and bytes that were used up, as a line of its own; or `WriteError`, and the file is as it was."""
+        told = {**vars(entry), **used, "refused": entry.refused[:LONGEST], "when": time.strftime("%Y-%m-%d %H:%M:%S")}
         self.lines.append(json.dumps(told, ensure_ascii=False).encode(errors="replace").decode())
 
     def entries(self) -> Iterator[Entry]:

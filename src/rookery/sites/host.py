@@ -7,7 +7,7 @@ import json
 import secrets
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -89,7 +89,7 @@ class _Run:
     def write(self, entry: Entry) -> None:
         """An entry, with what the run has used up since the last one."""
         steps, size = self.written
-        self.audit.write(replace(entry, steps=self.account.steps - steps, bytes=self.account.bytes - size))
+        self.audit.write(entry, steps=self.account.steps - steps, bytes=self.account.bytes - size)
         self.written = self.account.steps, self.account.bytes
 
 
