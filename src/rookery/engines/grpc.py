@@ -121,6 +121,7 @@ def _listen(call: Any, replies: SimpleQueue[bytes | Exception], frames: SimpleQu
     try:
         for reply in call:
             replies.put(reply)
+            del reply  # it may be large, and the next one may be long in coming
         replies.put(ConnectionError("it has ended the connection"))
     except grpc.RpcError as error:
         replies.put(ConnectionError(f"{error.code().name.lower()}: {error.details()}"))  # type: ignore[attr-defined]

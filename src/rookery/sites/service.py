@@ -77,6 +77,7 @@ class Service:
                 with self.turns:
                     reply = self.host.answer(frame)
                 yield reply
+                del frame, reply  # they may be large, and the next frame may be long in coming
                 self.idle.add(context)
                 if self.ending:
                     return
