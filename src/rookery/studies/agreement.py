@@ -25,6 +25,7 @@ from ..federation.federation import Federation
 from ..federation.oracles import Client
 from ..federation.program import Program
 from ..problems.kinds import Minimization
+from .cells import Tally
 
 LEAST = 10  # rows of a category at one site, for its name to leave that site
 WIDEST = 200  # bytes of a category's name
@@ -222,6 +223,32 @@ def agree_on_arrays(fed: Federation[Any], least: int = LEAST) -> tuple[tuple[str
             one, other = (tuple(shape[1 : 1 + int(shape[0])].tolist()) for shape in (forms[0], form))
             raise DataError(f"inputs must have the same shape at all sites; {fed.data.names[0]!r} has {one} and {name!r} {other}")
     return tuple(sorted(labels.categories, key=order)), tuple(forms[0][1 : 1 + int(forms[0][0])].tolist())
+
+
+@dataclass(frozen=True)
+class Counting(Program):
+    """How many of a client's rows of a split are of each group and class; without a field all are of one group."""
+
+    split: str
+    classes: int
+    field: str | None = None
+    groups: int = 1
+
+    def counts(self, c: Client, nothing: Tensor) -> Tensor:
+        """(groups, classes)."""
+        b = c.rows(self.split)
+        cell = b.labels if self.field is None else b.fields[self.field] * self.classes + b.labels
+        return torch.bincount(cell.cpu().long(), minlength=self.groups * self.classes).double().reshape(self.groups, self.classes)
+
+
+def count_rows(fed: Federation[Any], classes: int, field: str | None, groups: int, by_site: bool) -> Tally:
+    """How many rows the clients of a federation have; by group and class from sums, of validation rows by client where it is wanted."""
+    nothing = torch.zeros(1)
+    with fed.phase("setup"):
+        train = fed.sum(fed.map(Counting("train", classes, field, groups).counts, fed.broadcast(nothing)))
+        held = fed.map(Counting("validation", classes).counts, fed.broadcast(nothing))
+        own = fed.collect(held) if by_site else fed.sum(held)
+    return Tally(train.cpu().numpy().astype(np.int64), own.cpu().numpy().astype(np.int64).reshape(-1, classes))
 
 
 def count_positives(fed: Federation[Any]) -> list[float]:
