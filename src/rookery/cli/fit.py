@@ -122,7 +122,7 @@ def _description(rows: list[str], columns: dict[str, Any], sensitive: str | None
         if "label" not in given:
             raise ConfigError(f"say which column of {first} is to be predicted, with --label")
         tree = {"data": {"table": first if len(rows) == 1 else tuple(rows), **given}}
-    if sensitive is not None and {"table", "csv"} & tree["data"].keys():
+    if sensitive is not None and {"table", "csv", "schema"} & tree["data"].keys():
         tree["data"]["keep"] = tuple(dict.fromkeys((*tree["data"].get("keep", ()), sensitive)))
     if len(rows) > 1 and "table" not in tree["data"]:
         raise ConfigError(f"several files are those of one table, one for each site; {first} is something else")

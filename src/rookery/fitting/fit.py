@@ -55,7 +55,10 @@ def ready(base: Tree, goal: str, folder: Path, options: Options, reached: Reache
     least = least_rows(bench, SPLITS) if found.name == "personal" else options.batch
     setting = Setting(options.rounds or ROUNDS, options.local_steps, options.batch, len(rows.test.classes), len(rows.data.names), least,
                       layers, options.sensitive, CELLS if options.sensitive else "labels", options.kind, options.max_fpr,
-                      options.group_thresholds, lacking is None)
+                      options.group_thresholds, lacking is None, config.federation.min_batch)
+    if found.name == "personal" and setting.adapts_on < setting.min_batch:
+        rows = _noted(rows, f"No method learns a start for the sites to adapt: its steps would be on {setting.adapts_on} rows, as the "
+                      f"smallest site trains on {least}, and federation.min_batch is {setting.min_batch}. Join small sites.")
     start = Ready(found, base, options, rows, measure, bench, setting, methods(found, setting))
     if reached is not None:
         refuse_closed(rows, found.name, [tree_of(base, method, setting, LRS[0], start.seed) for method in start.methods if method.trains])

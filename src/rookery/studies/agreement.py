@@ -75,10 +75,6 @@ class Agreement(Program):
             out[k] = sum(count for name, count in zip(own, counts, strict=True) if name and name not in known)
         return out
 
-    def positives(self, c: Client, nothing: Tensor) -> Tensor:
-        """How many of this client's rows are positive."""
-        return (c.rows().labels > 0).double().sum()[None]
-
     def form(self, c: Client, nothing: Tensor) -> Tensor:
         """The shape of an input that is an array, which fills eight places."""
         shape = c.rows().inputs.shape[1:]
@@ -240,6 +236,10 @@ class Counting(Program):
         cell = b.labels if self.field is None else b.fields[self.field] * self.classes + b.labels
         return torch.bincount(cell.cpu().long(), minlength=self.groups * self.classes).double().reshape(self.groups, self.classes)
 
+    def positives(self, c: Client, nothing: Tensor) -> Tensor:
+        """How many of this client's rows are positive."""
+        return (c.rows(self.split).labels > 0).double().sum()[None]
+
 
 def count_rows(fed: Federation[Any], classes: int, field: str | None, groups: int, by_site: bool) -> Tally:
     """How many rows the clients of a federation have; by group and class from sums, of validation rows by client where it is wanted."""
@@ -254,7 +254,7 @@ def count_rows(fed: Federation[Any], classes: int, field: str | None, groups: in
 def count_positives(fed: Federation[Any]) -> list[float]:
     """How many positive training rows every client has."""
     with fed.phase("setup"):
-        return [float(number) for number in fed.collect(fed.map(Agreement().positives, fed.broadcast(torch.zeros(1))))]
+        return [float(number) for number in fed.collect(fed.map(Counting("train", 2).positives, fed.broadcast(torch.zeros(1))))]
 
 
 def raw_problem() -> Minimization:

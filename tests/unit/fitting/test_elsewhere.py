@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +17,12 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 import rookery
-from rookery import Data, Federation
-from rookery.errors import Refused
+from rookery.errors import ConfigError, Refused
 from rookery.fitting import Options, fit
 from rookery.fitting.bench import ANY
+from rookery.fitting.fit import ready
 from rookery.fitting.options import Fitted, Ready
-from rookery.metrics.resampling import BINS, poisson, resampled
-from rookery.objectives import cross_entropy
 from rookery.objectives.fairness import Kind, fairness_gap
-from rookery.problems import Model
 from rookery.studies.build import Prepared, prepare
 from rookery.studies.description import parse
 from rookery.studies.federating import Reached
@@ -52,14 +50,14 @@ def bundles(folder: Path, goal: str, options: Options = QUICK) -> tuple[Fitted, 
     """A fit at the hospitals, and one over their rows in one table, which comes to the same."""
     tree, known = sections(folder), list[list[Any]]()
 
-    def ready(start: Ready) -> None:
+    def told(start: Ready) -> None:
         held = start.rows.data.split("validation")
         assert held is not None
         known.append([*start.rows.data.sizes.tolist(), *held.sizes.tolist(), number_tested(start.rows.data, start.rows.test),
                       start.rows.notes, start.setting])
 
-    real = fit(tree, goal, folder / f"{goal} at sites", options, None, ready, asked(folder, f"fit {goal}"))
-    simulated = fit(hospitals.simulated(folder, tree), goal, folder / f"{goal} in one place", options, None, ready)
+    real = fit(tree, goal, folder / f"{goal} at sites", options, None, told, asked(folder, f"fit {goal}"))
+    simulated = fit(hospitals.simulated(folder, tree), goal, folder / f"{goal} in one place", options, None, told)
     assert known[0] == known[1]
     assert [real.told[name] for name in ("kept", "splits", "notes")] == [simulated.told[name] for name in ("kept", "splits", "notes")]
     exact = 2e-3 if goal in ("auc", "ap", "partial_auc") else 1e-6  # of histograms, or of the rows themselves; six digits are told
@@ -145,6 +143,51 @@ def test_models_that_sites_adapt_at_sites(tmp_path: Path) -> None:
     assert kept(real)["test"][0] == pytest.approx(right / number, abs=1e-6)
 
 
+@pytest.mark.parametrize(("goal", "options", "changes", "sentence"), [
+    ("fair", QUICK, {}, "the goal fair is about groups: name their column as sensitive"),
+    ("fair", replace(QUICK, sensitive="dose"), {}, r"they have sex: keep it, with keep = \["),
+    ("fair", replace(QUICK, sensitive="dose"), {"data": {"keep": ["dose"]}}, r"declare them in .*schema.toml, as in \[columns.dose\]"),
+    ("worst_group", replace(QUICK, sensitive="outcome"), {}, "'outcome' is what is to be predicted: name another one"),
+    ("worst_site", QUICK, {"federation": {"only_sums": True}}, "needs scores of single sites.*leave it out, or take a goal about all rows"),
+])
+def test_what_a_goal_at_sites_needs(goal: str, options: Options, changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    tree = sections(tmp_path)
+    tree |= {name: {**tree[name], **table} for name, table in changes.items()}
+    with pytest.raises(ConfigError, match=sentence):
+        fit(tree, goal, tmp_path / "fit", options, reached=asked(tmp_path, goal))
+
+
+def only(folder: Path, site: str, wanted: Callable[[str], bool]) -> None:
+    """Leave some rows of a hospital there, in the table of all as well."""
+    for name, those in ((site, wanted), ("all", lambda line: not line.startswith(f"{site},") or wanted(line))):
+        head, *lines = (folder / f"{name}.csv").read_text().splitlines()
+        (folder / f"{name}.csv").write_text("\n".join([head, *filter(those, lines), ""]))
+
+
+@pytest.mark.parametrize(("goal", "wanted", "schema", "note"), [
+    ("worst_site", lambda line: line.endswith("well"), "", "2 of 3 sites have 5 validation rows of either class"),
+    pytest.param("worst_group", lambda line: ",f," in line, "", None, marks=pytest.mark.slow),
+    ("fair", lambda line: True, "\"x\", ", "The group 'x' of 'sex' has no training rows by which to compare it"),
+])
+def test_sites_without_a_class_or_a_group(goal: str, wanted: Callable[[str], bool], schema: str, note: str | None, tmp_path: Path) -> None:
+    """A group that no row is of has the first number, so that cells are numbered by what there is; the simulation comes to the same."""
+    hospitals.write(tmp_path, hospitals.SCHEMA.replace("[\"f\"", f"[{schema}\"f\""))
+    only(tmp_path, "west", wanted)
+    real, _ = bundles(tmp_path, goal, GROUPED)
+    assert not note or any(said.startswith(note) for said in real.told["notes"])
+
+
+def test_sites_that_are_too_small_to_learn_a_start_for(tmp_path: Path) -> None:
+    """Half of the smallest site's rows are fewer than any batch may have."""
+    hospitals.write(tmp_path)
+    (tmp_path / "west.csv").write_text("\n".join([*(tmp_path / "west.csv").read_text().splitlines()[:14], ""]))
+    start = ready(sections(tmp_path), "personal", tmp_path / "fit", QUICK, asked(tmp_path, "small"))
+    assert 5 <= start.setting.least < 10
+    assert [method.label for method in start.methods] == ["FedAvg", "FedAvg, adapted"]
+    assert any(f"the smallest site trains on {start.setting.least}," in note for note in start.rows.notes)
+
+
 @pytest.mark.slow
 def test_a_fit_that_was_cut_off_goes_on(tmp_path: Path) -> None:
     hospitals.write(tmp_path)
@@ -170,33 +213,3 @@ def test_sites_are_asked_for_everything_before_anything_is_trained(tmp_path: Pat
         assert f"\"{own}\"" in str(error.value).partition("objectives = [")[2]
         assert str(error.value).endswith("others = [\"evaluation\", \"set-up\"]")
         assert not (tmp_path / "fit/trials.jsonl").exists()
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-def test_rows_drawn_anew_where_they_are(classes: int) -> None:
-    r = np.random.default_rng(0)
-    parts = {name: {"inputs": r.normal(size=(rows, 3)).astype(np.float32), "labels": r.integers(0, classes, rows)}
-             for name, rows in (("a", 40), ("b", 25))}
-    data = Data.from_parts(parts)
-    fed = Federation(cross_entropy(Model(torch.nn.Linear(3, classes))), data.with_splits(test=data), engine="loop")
-    x = torch.from_numpy(r.normal(size=4 * classes).astype(np.float32))
-    sums = resampled(fed, x, "test", classes, 50, seed=1)
-    assert sums.shape == ((50, 2, BINS) if classes == 2 else (50, 2))
-    weights = [poisson(np.arange(len(part["labels"])) + (k << 32), 50, 1) for k, part in enumerate(parts.values())]
-    assert sums.flatten(1).sum(1).tolist() == sum(own.sum(0) for own in weights).tolist()
-    if classes == 2:
-        labels = np.concatenate([part["labels"] for part in parts.values()])
-        assert sums[:, 1].sum(1).tolist() == (np.concatenate(weights) * labels[:, None]).sum(0).tolist()
-    else:
-        logits = [part["inputs"] @ x[: 3 * classes].reshape(classes, 3).numpy().T + x[3 * classes :].numpy() for part in parts.values()]
-        right = np.concatenate([own.argmax(1) == part["labels"] for own, part in zip(logits, parts.values(), strict=True)])
-        assert sums[:, 1].tolist() == (np.concatenate(weights) * right[:, None]).sum(0).tolist()
-
-
-def test_rows_of_a_group_are_drawn_together() -> None:
-    data = Data.from_parts({name: {"inputs": np.zeros((4, 2), dtype=np.float32), "labels": np.zeros(4, dtype=np.int64),
-                                   "group": np.full(4, 7)} for name in ("a", "b")})
-    fed = Federation(cross_entropy(Model(torch.nn.Linear(2, 2))), data.with_splits(test=data), engine="loop")
-    rows = resampled(fed, torch.zeros(6), "test", 2, 100).flatten(1).sum(1)
-    assert set((rows % 8).tolist()) == {0.0}
-    assert len(set(rows.tolist())) > 2
