@@ -20,10 +20,12 @@ import rookery
 from rookery.errors import ConfigError, Refused
 from rookery.fitting import Options, fit
 from rookery.fitting.bench import ANY
+from rookery.fitting.elsewhere import stand_in
 from rookery.fitting.fit import ready
 from rookery.fitting.options import Fitted, Ready
+from rookery.fitting.training import tree_of
 from rookery.objectives.fairness import Kind, fairness_gap
-from rookery.studies.build import Prepared, prepare
+from rookery.studies.build import Prepared, assemble, prepare
 from rookery.studies.description import parse
 from rookery.studies.federating import Reached
 from rookery.studies.job import number_tested
@@ -213,3 +215,19 @@ def test_sites_are_asked_for_everything_before_anything_is_trained(tmp_path: Pat
         assert f"\"{own}\"" in str(error.value).partition("objectives = [")[2]
         assert str(error.value).endswith("others = [\"evaluation\", \"set-up\"]")
         assert not (tmp_path / "fit/trials.jsonl").exists()
+
+
+@pytest.mark.parametrize("goal", ["fair", "worst_site", "personal", "ap"])
+def test_made_up_rows_tell_what_methods_send(goal: str, tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    options = replace(GROUPED, batch=32)
+    real = ready(sections(tmp_path), goal, tmp_path / "real", options, asked(tmp_path, goal))
+    known = ready(hospitals.simulated(tmp_path, sections(tmp_path)), goal, tmp_path / "simulated", options)
+    made_up = stand_in(real.rows, "sex")
+    for method in known.methods:
+        if method.trains:
+            tree = tree_of(known.base, method, known.setting, 0.1, 0)
+            found = assemble(parse(tree), made_up).forecast()
+            assert found is not None
+            assert found == assemble(parse(tree), known.rows).forecast(), method.label
+    assert not (tmp_path / "real").exists()
