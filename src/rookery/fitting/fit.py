@@ -51,7 +51,7 @@ def ready(base: Tree, goal: str, folder: Path, options: Options, reached: Reache
                       "that no method trains for fairness: join it with another group, or leave its rows out.")
     layers = 2 if config.model.describe().get("name", "mlp") != "linear" else 1
     bench = (Folder(folder, measure, base, own_digest(config), options.jobs) if elsewhere is None else
-             SitesFolder(folder, measure, base, own_digest(config), elsewhere))
+             SitesFolder(folder, measure, base, own_digest(config, here=False), elsewhere))
     least = least_rows(bench, SPLITS) if found.name == "personal" else options.batch
     setting = Setting(options.rounds or ROUNDS, options.local_steps, options.batch, len(rows.test.classes), len(rows.data.names), least,
                       layers, options.sensitive, CELLS if options.sensitive else "labels", options.kind, options.max_fpr,
@@ -74,9 +74,10 @@ def _read(goal: Goal, base: Tree, options: Options, elsewhere: Rows | None) -> t
     if config.federation.only_sums and goal.name in ("worst_site", "personal"):
         raise ConfigError(f"the goal {goal.name} needs scores of single sites, and federation.only_sums keeps them from the server: leave "
                           "it out, or take a goal about all rows, such as accuracy")
-    own, digest = {section: table for section, table in describe(config).items() if section in USED}, own_digest(config)
+    own = {section: table for section, table in describe(config).items() if section in USED}
     if elsewhere is not None:
         return own, config, _told_of(goal, config, options, elsewhere(own, 0))
+    digest = own_digest(config)
     rows = prepared(json.dumps(own), 0, options.sensitive, digest)
     spread = config.sites.found(rows.test, config.data.site).how not in ("column", "pooled")
     if goal.name == "worst_site" and spread and config.data.test_at == "server":  # whose rows would be of no site

@@ -26,6 +26,7 @@ from ..federation.placed import Placed
 from ..federation.program import Program
 from ..problems.base import Problem
 from .federated import margin_of, outputs_of
+from .groups import group_of
 from .histogram import class_and_bin, default_edges
 from .weighted import ranked_places
 
@@ -109,7 +110,7 @@ class DecidedCells(Program):
         if not len(b.labels):
             return torch.zeros((1 + self.draws) * width, dtype=torch.float64)
         outputs, labels = outputs_of(c.problem, x, b.inputs, self.classes).cpu(), b.labels.cpu().long()
-        group = torch.zeros_like(labels) if self.field is None else b.fields[self.field].cpu().long()
+        group = group_of(b, self.field, self.groups).cpu()
         decided = outputs.argmax(1) if not len(margins) else (margin_of(outputs) > margins.cpu()[group if len(margins) > 1 else 0]).long()
         place = (group * self.classes + labels) * 2 + (decided == labels)
         weights = np.concatenate([np.ones((len(labels), 1)), _weights(b, client, self.draws, self.seed)], 1)

@@ -24,6 +24,7 @@ from ..errors import ConfigError, DataError
 from ..federation.federation import Federation
 from ..federation.oracles import Client
 from ..federation.program import Program
+from ..metrics.groups import group_of
 from ..problems.kinds import Minimization
 from .cells import Tally
 
@@ -233,8 +234,8 @@ class Counting(Program):
     def counts(self, c: Client, nothing: Tensor) -> Tensor:
         """(groups, classes)."""
         b = c.rows(self.split)
-        cell = b.labels if self.field is None else b.fields[self.field] * self.classes + b.labels
-        return torch.bincount(cell.cpu().long(), minlength=self.groups * self.classes).double().reshape(self.groups, self.classes)
+        cell = group_of(b, self.field, self.groups) * self.classes + b.labels
+        return torch.bincount(cell.cpu(), minlength=self.groups * self.classes).double().reshape(self.groups, self.classes)
 
     def positives(self, c: Client, nothing: Tensor) -> Tensor:
         """How many of this client's rows are positive."""

@@ -127,6 +127,30 @@ def test_fairness_at_sites(kind: Kind, tmp_path: Path) -> None:
     assert kept(real)["test"][0] == pytest.approx(fair, abs=1e-6)
 
 
+@pytest.mark.parametrize("goal", ["worst_group", pytest.param("worst_site", marks=pytest.mark.slow)])
+def test_arrays_at_sites(goal: str, tmp_path: Path) -> None:
+    """The sites' classes are numbered by what they agreed on, one of which a site lacks."""
+    r, parts = np.random.default_rng(0), {}
+    for name, rows in zip(hospitals.NAMES, (150, 90, 60), strict=True):
+        labels = r.choice(["cat", "dog", "owl"] if name != "south" else ["dog", "owl"], rows)
+        parts[name] = {"inputs": (r.normal(size=(rows, 3)) + np.stack([labels == k for k in ("cat", "dog", "owl")], 1)).astype(np.float32),
+                       "labels": labels, "hospital": np.full(rows, name)}
+        np.savez(tmp_path / f"{name}.npz", **{key: parts[name][key] for key in ("inputs", "labels")})
+    whole = {key: np.concatenate([part[key] for part in parts.values()]) for key in ("inputs", "labels", "hospital")}
+    np.savez(tmp_path / "all.npz", **whole)
+    may = hospitals.rules(**MAY)
+    hosts = {name: hospitals.host(tmp_path, name, may, npz=f"{name}.npz") for name in hospitals.NAMES}
+    tree = sections(tmp_path, data={"npz": "there", "test_at": "sites"})
+    real = fit(tree, goal, tmp_path / "real", QUICK, reached=hospitals.reached(tmp_path, goal, **hosts))
+    other = {"data": {"npz": str(tmp_path / "all.npz"), "site": "hospital", "test_at": "sites"},
+             "federation": {**tree["federation"], "engine": "wire"}}
+    simulated = fit(tree | other, goal, tmp_path / "simulated", QUICK)
+    assert (real.bundle / "model.safetensors").read_bytes() == (simulated.bundle / "model.safetensors").read_bytes()
+    for one, like in zip(real.told["rows"], simulated.told["rows"], strict=True):
+        assert (one["label"], one["setting"]) == (like["label"], like["setting"])
+        assert [one["validation"] or 0.0, one["test"][0]] == pytest.approx([like["validation"] or 0.0, like["test"][0]], abs=1e-5)
+
+
 def test_models_that_sites_adapt_at_sites(tmp_path: Path) -> None:
     """Every hospital takes five full steps of 0.1 on the cross-entropy of its own training rows."""
     hospitals.write(tmp_path)

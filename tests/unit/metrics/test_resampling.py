@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from rookery import Data, Federation
-from rookery.errors import PlacementError
+from rookery.errors import DataError, PlacementError
 from rookery.fitting.goals import GOALS
 from rookery.fitting.measures import Measure, Scored
-from rookery.metrics import Adaptation
+from rookery.metrics import Adaptation, group_histograms
 from rookery.metrics.resampling import BINS, decided_cells, poisson, resampled, resampled_by_client
 from rookery.objectives import cross_entropy
 from rookery.problems import Model
+from rookery.studies.agreement import count_rows
 
 DRAWS = 30
 
@@ -98,6 +99,18 @@ def test_a_client_with_too_few_rows_shows_none() -> None:
     assert np.isnan(found.auc[2]).all()
     assert np.isnan(found.accuracy[2]).all()
     assert decided_cells(fed, x, "test")[0].sum() == 65
+
+
+@pytest.mark.parametrize("field", ["patient", "inputs", "nobody"])
+def test_groups_are_numbered_from_0(field: str) -> None:
+    """A column of other numbers, such as those that stand for patients, is no column of groups, and its numbers are not told."""
+    rows = {name: {**part, "patient": part["labels"] + 2**61} for name, part in parts(2).items()}
+    fed, x = federation(rows, 2)
+    for ask in (lambda: decided_cells(fed, x, "test", field=field, groups=2), lambda: group_histograms(fed, x, "test", field, 2),
+                lambda: count_rows(fed, 2, field, 2, by_site=False)):
+        with pytest.raises(DataError, match=r"the field (of the groups|'\w+') must") as error:
+            ask()
+        assert str(2**61)[:6] not in str(error.value)
 
 
 def test_scores_of_clients_are_no_sums() -> None:
