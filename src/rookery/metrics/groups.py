@@ -24,6 +24,6 @@ def group_of(b: Batch, field: str | None, groups: int) -> Tensor:
     if group.dtype != torch.int64 or group.ndim != 1 or bool(((group < 0) | (group >= groups)).any()):
         # which numbers it holds is not said: the sentence may go to a server
         raise DataError(f"the field {field!r} must hold a whole number (int64) from 0 to {groups - 1} for each row; got {group.dtype} of "
-                        f"shape {tuple(group.shape)} with others: number the groups from 0, and give rows of which it is not known a number "
-                        "too")
+                        f"shape {tuple(group.shape)} with others: number the groups from 0, and give rows of which it is not known a "
+                        "number too")
     return group

@@ -99,7 +99,7 @@ def test_the_bundle_of_a_simulation(tmp_path: Path) -> None:
     bundles(tmp_path, "auc")
 
 
-def test_the_worst_site_at_sites(tmp_path: Path) -> None:
+def test_the_worst_site_at_sites(brief: None, tmp_path: Path) -> None:
     hospitals.write(tmp_path)
     real, _ = bundles(tmp_path, "worst_site")
     rows = pooled(tmp_path, real.bundle)
@@ -107,7 +107,7 @@ def test_the_worst_site_at_sites(tmp_path: Path) -> None:
     assert kept(real)["test"][0] == pytest.approx(worst, abs=1e-6)
 
 
-def test_the_worst_group_at_sites(tmp_path: Path) -> None:
+def test_the_worst_group_at_sites(brief: None, tmp_path: Path) -> None:
     hospitals.write(tmp_path)
     real, _ = bundles(tmp_path, "worst_group", GROUPED)
     rows = pooled(tmp_path, real.bundle)
@@ -117,7 +117,7 @@ def test_the_worst_group_at_sites(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["equality of opportunity", pytest.param("equalised odds", marks=pytest.mark.slow),
                                   pytest.param("demographic parity", marks=pytest.mark.slow)])
-def test_fairness_at_sites(kind: Kind, tmp_path: Path) -> None:
+def test_fairness_at_sites(kind: Kind, brief: None, tmp_path: Path) -> None:
     hospitals.write(tmp_path)
     real, _ = bundles(tmp_path, "fair", replace(GROUPED, kind=kind))
     rows = pooled(tmp_path, real.bundle)
@@ -128,7 +128,7 @@ def test_fairness_at_sites(kind: Kind, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("goal", ["worst_group", pytest.param("worst_site", marks=pytest.mark.slow)])
-def test_arrays_at_sites(goal: str, tmp_path: Path) -> None:
+def test_arrays_at_sites(goal: str, brief: None, tmp_path: Path) -> None:
     """The sites' classes are numbered by what they agreed on, one of which a site lacks."""
     r, parts = np.random.default_rng(0), {}
     for name, rows in zip(hospitals.NAMES, (150, 90, 60), strict=True):
@@ -151,7 +151,7 @@ def test_arrays_at_sites(goal: str, tmp_path: Path) -> None:
         assert [one["validation"] or 0.0, one["test"][0]] == pytest.approx([like["validation"] or 0.0, like["test"][0]], abs=1e-5)
 
 
-def test_models_that_sites_adapt_at_sites(tmp_path: Path) -> None:
+def test_models_that_sites_adapt_at_sites(brief: None, tmp_path: Path) -> None:
     """Every hospital takes five full steps of 0.1 on the cross-entropy of its own training rows."""
     hospitals.write(tmp_path)
     real, _ = bundles(tmp_path, "personal")
@@ -196,7 +196,8 @@ def only(folder: Path, site: str, wanted: Callable[[str], bool]) -> None:
     pytest.param("worst_group", lambda line: ",f," in line, "", None, marks=pytest.mark.slow),
     ("fair", lambda line: True, "\"x\", ", "The group 'x' of 'sex' has no training rows by which to compare it"),
 ])
-def test_sites_without_a_class_or_a_group(goal: str, wanted: Callable[[str], bool], schema: str, note: str | None, tmp_path: Path) -> None:
+def test_sites_without_a_class_or_a_group(goal: str, wanted: Callable[[str], bool], schema: str, note: str | None, brief: None,
+                                          tmp_path: Path) -> None:
     """A group that no row is of has the first number, so that cells are numbered by what there is; the simulation comes to the same."""
     hospitals.write(tmp_path, hospitals.SCHEMA.replace("[\"f\"", f"[{schema}\"f\""))
     only(tmp_path, "west", wanted)
