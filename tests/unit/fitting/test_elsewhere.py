@@ -215,6 +215,20 @@ def test_sites_that_are_too_small_to_learn_a_start_for(tmp_path: Path) -> None:
     assert any(f"the smallest site trains on {start.setting.least}," in note for note in start.rows.notes)
 
 
+def test_lines_for_reference_that_cannot_be_there_are_told_of(brief: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was trained is left nevertheless."""
+    def refused(*_: Any) -> Any:
+        raise Refused("site 'west': a run may take 10 steps here")
+
+    hospitals.write(tmp_path)
+    monkeypatch.setattr("rookery.fitting.elsewhere.alone", refused)
+    done = fit(sections(tmp_path), "personal", tmp_path / "fit", replace(QUICK, pool=True), reached=asked(tmp_path, "lines"))
+    assert {row["kind"] for row in done.told["rows"]} == {"opponent", "nested"}
+    assert done.told["notes"][-2:] == ["There is no line of every site alone: site 'west': a run may take 10 steps here",
+                                       "There are no lines of models that need all rows in one place: the rows stay at the sites."]
+    assert (done.bundle / "model.safetensors").exists()
+
+
 @pytest.mark.slow
 def test_a_fit_that_was_cut_off_goes_on(tmp_path: Path) -> None:
     hospitals.write(tmp_path)
