@@ -10,10 +10,10 @@ import torch
 from fits import BASE, job_of, prepared
 
 from rookery.errors import ConfigError
-from rookery.fitting.bench import CELLS
 from rookery.fitting.goals import FIRST, GOALS, Setting, check_choices, find_goal, methods
 from rookery.fitting.training import tree_of
 from rookery.studies.build import assemble
+from rookery.studies.cells import CELLS
 from rookery.studies.description import describe, parse
 
 SETTING = Setting(rounds=4, local_steps=2, batch=8)
