@@ -146,12 +146,13 @@ def _opponents(goal: Goal, setting: Setting) -> list[Method]:
 def _nested(goal: Goal, setting: Setting) -> list[Method]:
     steps, half = _steps(setting), setting.batch // 2
     warm_up = {"warm_up": {"rounds": setting.rounds // 4, "local_steps": setting.local_steps, "batch": setting.batch}}
-    pairs = {"local_steps": setting.local_steps, "outer": half // 2, "inner": setting.batch - half // 2}
+    outer, inner = (max(number, setting.min_batch) for number in (half // 2, setting.batch - half // 2))
+    pairs = {"local_steps": setting.local_steps, "outer": outer, "inner": inner}
     match goal.name:
         case "auc":
             return [_by("LocalSCGDAM", "AUC", {"name": "auc"}, steps), _by("LocalSGDAM", "AUC", {"name": "auc"}, steps)]
         case "ap":
-            drawn = {"name": "Positives", "enrich": half, "among": True}
+            drawn = {"name": "Positives", "enrich": max(half, outer), "among": True}
             return [_by("FCSG-M", "AP", {"name": "ap_surrogate", "sampling": drawn}, pairs | {"inner": setting.batch},
                         warm_up | {"federation": {"weights": "positives"}})]
         case "partial_auc":

@@ -43,6 +43,16 @@ def test_every_method_trains_for_a_round(goal: str, setting: Setting) -> None:
     assert all(own for _, own in moved), moved
 
 
+@pytest.mark.parametrize("goal", ["ap", "partial_auc"])
+def test_pairs_of_rows_are_as_many_as_sites_ask_for(goal: str) -> None:
+    setting = replace(SETTING, min_batch=5)  # a quarter of a batch would be 2 positives
+    method = methods(GOALS[goal], setting)[-1]
+    base = {**BASE, "federation": {**BASE.get("federation", {}), "min_batch": 5}}
+    job = assemble(parse(tree_of(base, method, setting, 0.1, 0)), prepared(rows=160, sites=2))
+    assert job.fed.setting.min_batch == 5
+    assert torch.isfinite(job.parameters(job.description.algorithm.round(job.fed, job.initial_state()))).all()
+
+
 @pytest.mark.parametrize("goal", GOALS)
 def test_fedavg_is_the_first_and_the_goal_s_own_methods_are_the_last(goal: str) -> None:
     tried = methods(GOALS[goal], GROUPED)
