@@ -60,14 +60,16 @@ def serve(name: str, folder: str, certificates: str) -> None:
     service.wait()
 
 
-def median(work: Callable[[], object], times: int) -> float:
-    """Milliseconds."""
-    found = []
-    for _ in range(times):
-        began = time.perf_counter()
-        work()
-        found.append(1e3 * (time.perf_counter() - began))
-    return statistics.median(found)
+def medians(times: int, *works: Callable[[], object]) -> list[float]:
+    """Milliseconds of each, taken in turns, after a first turn that does not count."""
+    found: list[list[float]] = [[] for _ in works]
+    for turn in range(times + 1):
+        for work, into in zip(works, found, strict=True):
+            began = time.perf_counter()
+            work()
+            if turn:
+                into.append(1e3 * (time.perf_counter() - began))
+    return [statistics.median(each) for each in found]
 
 
 def row(number: int) -> None:
@@ -87,11 +89,11 @@ def row(number: int) -> None:
                 engine = Remote(transport)
                 fed = Federation(Minimization(loss), engine.greet(names, {}), engine=engine)
                 echoes = [channel.unary_unary("/rookery.Echo/Answer") for channel in transport.channels.values()]
-                for label, size, times in (("empty", 1, 200), ("10 MB", LARGE, 10)):
+                for label, size, times in (("empty", 1, 300), ("10 MB", LARGE, 20)):
                     value, same = torch.zeros(size), bytes(4 * size + 500)
-                    own = median(lambda value=value: fed.sum(fed.map(Nothing().first, fed.broadcast(value))), times)  # type: ignore[misc]
-                    bare = median(lambda same=same: [call.result() for call in [echo.future(same) for echo in echoes]],  # type: ignore[misc]
-                                  times)
+                    own, bare = medians(
+                        times, lambda value=value: fed.sum(fed.map(Nothing().first, fed.broadcast(value))),  # type: ignore[misc]
+                        lambda same=same: [call.result() for call in [echo.future(same) for echo in echoes]])  # type: ignore[misc]
                     print(f"{number} sites, {label}: an exchange {own:.2f} ms, a bare echo {bare:.2f} ms, ratio {own / bare:.2f}")
         finally:
             for process in running:

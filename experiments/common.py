@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rookery import Algorithm, Federation
 from rookery.errors import DataError, Diverged
@@ -103,20 +102,6 @@ def run_to_end(algorithm: Algorithm[Any], fed: Federation[Any], state: Any, roun
     if done.reason == "diverged" and not may_diverge:
         raise Diverged(done.failure)
     return done
-
-
-class ChannelsLast(nn.Module):
-    """A first layer that lays images out with the channels last, where processors pool and normalise in a fraction of the time.
-
-    >>> ChannelsLast()(torch.zeros(2, 1, 4, 4)).stride()
-    (16, 1, 4, 1)
-    """
-
-    def forward(self, images: Tensor) -> Tensor:
-        _, channels, high, wide = images.shape
-        if channels == 1:  # both layouts hold for it, and torch takes the strides for the other one
-            return images.contiguous().as_strided(images.shape, (high * wide, 1, wide, 1))
-        return images.contiguous(memory_format=torch.channels_last)
 
 
 def by_class(guesses: Tensor, labels: Tensor) -> dict[int, float]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import ChannelsLast, run_to_end, timed
+from common import run_to_end, timed
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor, nn
 
@@ -104,7 +104,7 @@ def net_of(data: str) -> nn.Sequential:
         layers = list[nn.Module]()
         for before, after in ((3, 16), (16, 32), (32, 64)):
             layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-        return nn.Sequential(ChannelsLast(), *layers, nn.Flatten(), *mlp(1024, 512, 64, 1))
+        return nn.Sequential(*layers, nn.Flatten(), *mlp(1024, 512, 64, 1))
     return mlp(tables(data)[0].fields["inputs"].shape[1], 28 if data == "w8a" else 64, 1)
 
 

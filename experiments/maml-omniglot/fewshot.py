@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import ChannelsLast, run_to_end, timed
-from torch import Tensor, nn
+from common import run_to_end, timed
+from torch import Tensor
 from torch.nn import functional as F
 
 from rookery import FCSG, FCSGM, AccFCSGM, Batch, Data, Federation, LocalSCGD, LocalSCGDM, Model
@@ -112,8 +112,7 @@ def method(trial: Trial, net: Model) -> tuple[Any, Any]:
 
 
 def net_of(name: str, filters: int = 64) -> Model:
-    net = conv4(WAYS, side=16 if name == "digits" else 28, filters=filters)
-    return Model(federated_norm(nn.Sequential(ChannelsLast(), *net)))
+    return Model(federated_norm(conv4(WAYS, side=16 if name == "digits" else 28, filters=filters)))
 
 
 def work(kept: Path, trial: Trial) -> Result:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import shutil
 from dataclasses import dataclass, replace
@@ -173,7 +172,7 @@ def seal(head: bytes, buffer: bytes = b"", magic: bytes = MAGIC, length: int | N
     """A frame of these parts with a valid digest."""
     head += b" " * (-(len(head) + 8) % 8)
     front = magic + (len(head) if length is None else length).to_bytes(4, "little") + head
-    return front + buffer + frames.sealed(front, hashlib.sha256(buffer).digest())
+    return front + buffer + frames.sealed(front, frames.digest_of_tensors(buffer))
 
 
 def parts(frame: bytes) -> tuple[dict[str, Any], bytes]:

@@ -49,9 +49,14 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     folder = hospitals.write(tmp_path_factory.mktemp("hospitals"))
     (folder / "run.toml").write_text(RUN)
     with processes(folder, hospitals.NAMES, "", MAY, rows='table = "{name}.csv"') as found:
-        addresses = "\n".join(f'{name} = "{address}"' for name, address in found.addresses.items())
-        (folder / "federation.toml").write_text(f'[server]\ncertificates = "certificates"\nseconds = 30\n[sites]\n{addresses}\n')
+        write_meeting(found)
         yield found
+
+
+def write_meeting(sites: Processes) -> None:
+    """The file that says where they are."""
+    addresses = "\n".join(f'{name} = "{address}"' for name, address in sites.addresses.items())
+    (sites.folder / "federation.toml").write_text(f'[server]\ncertificates = "certificates"\nseconds = 30\n[sites]\n{addresses}\n')
 
 
 def model(folder: Path) -> bytes:
@@ -86,6 +91,32 @@ def test_a_run_over_real_sites_leaves_what_a_simulation_leaves(sites: Processes,
     log = " ".join(capsys.readouterr().out.split())
     assert "Agreement.totals" in log
     assert "and the names f, high, low, m" in log
+
+
+@pytest.mark.slow
+def test_a_fit_about_groups_over_real_sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A dry run says what would be trained and sent, and nothing is trained; the fit leaves the bundle of a simulation."""
+    hospitals.write(tmp_path, hospitals.SCHEMA.replace("keep = [\"sex\"]\n", ""))  # --sensitive keeps the column
+    (tmp_path / "fit.toml").write_text(RUN.partition("[algorithm]")[0] + "[federation]\nmin_batch = 5\nseed = 3\n")
+    may = MAY.replace('"SCAFFOLD"', '"FedDRO"').replace('["cross', '["balanced_cross_entropy", "fair", "last_layer", "cross')
+    with processes(tmp_path, hospitals.NAMES, "", may, rows='table = "{name}.csv"') as sites:
+        write_meeting(sites)
+        monkeypatch.chdir(tmp_path)
+        words = ["fit", "fit.toml", "--goal", "fair", "--sensitive", "sex", "--rounds", "2", "--no-pool"]
+        assert command(monkeypatch, *words, "--sites", "federation.toml", "--dry-run", "--json") == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["dry_run"], told["rounds"], told["trials"], told["sites"]) == (True, 2, 35, 3)  # seven methods on a grid and splits
+        assert told["bytes"] > 0
+        assert told["exchanges"] >= 14
+        assert not Path("runs").exists()
+        assert command(monkeypatch, "site", "log", "north.toml") == 0
+        log = capsys.readouterr().out
+        assert "Counting.counts" in log
+        assert "FedAvg." not in log
+        assert command(monkeypatch, *words, "--sites", "federation.toml", "--out", "real") == 0
+    assert command(monkeypatch, *words, "--out", "simulated", "--jobs", "1", "--set", 'data.table="all.csv"', "--set",
+                   'data.site="hospital"', "--set", 'federation.engine="wire"') == 0
+    assert model(Path("real")) == model(Path("simulated"))
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,6 +64,10 @@ def fit(rows: Annotated[list[str], typer.Argument(help="a CSV or Parquet file, s
                           group_thresholds=group_thresholds, jobs=jobs)
         folder = out or Path("runs") / f"fit-{Path(rows[0]).stem}-{goal}"
         _refuse_mixed(sites, on, rows[0], dry_run)
+        if dry_run and sites is not None:
+            with _reached(sites, folder, dry=True) as reached:
+                _foretell(voice, ready(base, goal, folder, options, reached))
+            return
         if dry_run:
             start = ready(base, goal, folder, options)
             _announce(voice, start)
@@ -89,8 +94,11 @@ def _refuse_mixed(sites: Path | None, on: str, first: str, dry_run: bool) -> Non
         raise ConfigError(f"--on is one of {', '.join(WAYS)}; got {on!r}")
     if sites is None and on != "grpc":
         raise ConfigError(f"--on {on} goes with --sites federation.toml, which says where the sites are; it was left out")
-    if sites is not None and (dry_run or not first.endswith(".toml")):
-        raise ConfigError("--sites goes with a description, whose [data] names a schema, and without --dry-run")
+    if sites is not None and not first.endswith(".toml"):
+        raise ConfigError("--sites goes with a description, whose [data] names a schema: write rookery fit fit.toml --sites "
+                          f"federation.toml; got {first}")
+    if dry_run and on == "flare":
+        raise ConfigError("--dry-run asks sites at once, and those of --on flare answer to jobs only: leave one of the two out")
 
 
 def _here(voice: Voice, base: dict[str, Any], goal: str, options: Options, sites: Path | None, folder: Path) -> Fitted:
@@ -135,8 +143,11 @@ def _over_flare(voice: Voice, base: dict[str, Any], goal: str, options: Options,
 
 
 @contextmanager
-def _reached(sites: Path | None, folder: Path) -> Iterator[Reached | None]:
-    """Real sites, where a file says where they are; a fit that was cut off goes on under the name that they know it by."""
+def _reached(sites: Path | None, folder: Path, dry: bool = False) -> Iterator[Reached | None]:
+    """Real sites, where a file says where they are; a fit that was cut off goes on under the name that they know it by.
+
+    dry: under a name of which nothing is kept
+    """
     if sites is None:
         yield None
         return
@@ -145,7 +156,23 @@ def _reached(sites: Path | None, folder: Path) -> Iterator[Reached | None]:
 
     meeting = Meeting.read(sites)
     with Grpc(meeting.sites, meeting.certificates) as transport:
-        yield meeting.reached(transport, name_of(folder, (folder / KEPT).exists()))
+        yield meeting.reached(transport, f"dry-{secrets.token_hex(8)}" if dry else name_of(folder, (folder / KEPT).exists()))
+
+
+def _foretell(voice: Voice, start: Ready) -> None:
+    """What a fit over real sites would do; they were asked what they have and allow, and nothing is trained to time it."""
+    from dataclasses import replace
+
+    from ..fitting.elsewhere import stand_in
+    from ..fitting.search import LRS, SPLITS
+
+    _announce(voice, start)
+    rounds, minutes = start.setting.rounds, start.options.minutes if start.options.rounds is None else None
+    trials = (len(LRS) + SPLITS - 1) * sum(method.trains for method in start.methods)
+    begins = "" if minutes is None else f"; how many {minutes:g} minutes allow is found out from the first ones"
+    voice.say(f"{len(start.methods)} methods, {', '.join(method.label for method in start.methods)}: {trials} trials or more, one after "
+              f"the other, of {rounds} rounds{begins}; nothing was trained, nor written here", dry_run=True, rounds=rounds, trials=trials)
+    _say_traffic(voice, replace(start, rows=stand_in(start.rows, start.measure.sensitive)), rounds)
 
 
 def _description(rows: list[str], columns: dict[str, Any], sensitive: str | None, net: str | None) -> dict[str, Any]:
@@ -170,7 +197,7 @@ def _description(rows: list[str], columns: dict[str, Any], sensitive: str | None
         if "label" not in given:
             raise ConfigError(f"say which column of {first} is to be predicted, with --label")
         tree = {"data": {"table": first if len(rows) == 1 else tuple(rows), **given}}
-    if sensitive is not None and {"table", "csv"} & tree["data"].keys():
+    if sensitive is not None and {"table", "csv", "schema"} & tree["data"].keys():
         tree["data"]["keep"] = tuple(dict.fromkeys((*tree["data"].get("keep", ()), sensitive)))
     if len(rows) > 1 and "table" not in tree["data"]:
         raise ConfigError(f"several files are those of one table, one for each site; {first} is something else")
@@ -216,12 +243,13 @@ def _say_traffic(voice: Voice, start: Ready, rounds: int) -> None:
     from ..studies.build import assemble
     from ..studies.description import parse
 
-    setting, sent = replace(start.setting, rounds=rounds), 0
+    setting, sent, exchanges = replace(start.setting, rounds=rounds), 0, 0
     for method in start.methods:
         if method.trains:
             coming = assemble(parse(tree_of(start.base, method, setting, 0.1, start.seed)), start.rows).forecast()
-            sent += 0 if coming is None else coming.up + coming.down
-    voice.say(f"one trial of every method would send {sent / 1e6:.2f} MB over a network", bytes=sent)
+            sent, exchanges = (sent, exchanges) if coming is None else (sent + coming.up + coming.down, exchanges + coming.exchanges)
+    voice.say(f"one trial of every method would send {sent / 1e6:.2f} MB over a network, in {exchanges} exchanges", bytes=sent,
+              exchanges=exchanges)
 
 
 def _say(voice: Voice, told: dict[str, Any]) -> None:

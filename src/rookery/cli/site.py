@@ -60,7 +60,7 @@ def _serve(found: SiteFile) -> None:
             if asked:
                 os._exit(128 + number)
             asked.append(number)
-            service.server.stop(3600.0)
+            service.end(3600.0)
 
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, end)

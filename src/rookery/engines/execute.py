@@ -28,7 +28,7 @@ def run_one(setting: Setting, op: Map, client: int, times: int, arguments: list[
     drawing = Drawing(setting, client, op.phase, op.call, times)
     calls: Counter[str] = Counter()
     samples = 0
-    c = ClientContext(setting, times, drawing, client=client)
+    c = None
     device = next((a.device for a in arguments if isinstance(a, Tensor)), torch.device("cpu"))
     states = generators(device)
     for step in range(times):
@@ -41,6 +41,7 @@ def run_one(setting: Setting, op: Map, client: int, times: int, arguments: list[
         arguments = [*out, *arguments[len(out):]]
         calls.update(c.calls)
         samples += sum(c.samples[op.known:]) + c.looked_at
+    c = c or ClientContext(setting, times, drawing, client=client)
     if drawing.changed():
         raise DataError(f"{op.fn.__qualname__} at client {setting.data.names[client]!r} changed its batch in place, "
                         "and a full batch is the data itself: "

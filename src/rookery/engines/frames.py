@@ -16,54 +16,71 @@ from functools import lru_cache
 from types import FunctionType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import FrameError
 from ..federation.program import PROGRAMS, Program
 
-MAGIC, VERSION = b"RKR1", 2
+MAGIC, VERSION = b"RKR1", 3
 LARGEST = 1 << 31  # bytes of a frame
 _DIGEST, _DEEPEST, _MOST_AXES = 16, 8, 16
+_BLOCK = 512  # bytes of tensors that a digest sees as one number
+_ODD = (np.arange(1, _BLOCK // 8 + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
 DTYPES = {str(t).removeprefix("torch."): t for t in
           (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool)}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class Buffer:
     """Tensors by number as the bytes of a frame; one may be used in the frames of several sites."""
 
     def __init__(self, tensors: dict[int, Tensor]) -> None:
-        self.parts, self.listed = list[Any](), list[list[Any]]()
+        self.listed, parts = list[list[Any]](), list[Any]()
         for id, tensor in tensors.items():
-            self._add(id, tensor)
-        digest = hashlib.sha256()
-        for part in self.parts:
-            digest.update(part)
-        self.digest = digest.digest()
-
-    def _add(self, id: int, tensor: Tensor) -> None:
-        flat = tensor.detach().cpu().contiguous()
-        name = str(flat.dtype).removeprefix("torch.")
-        if name not in DTYPES:
-            raise FrameError(f"tensors cross the network as {', '.join(DTYPES)}; this one is {name}: convert it in the client function")
-        self.listed.append([id, name, list(flat.shape)])
-        if flat.numel():
-            raw = memoryview(flat.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
-            self.parts += [raw, b"\0" * (-len(raw) % 8)]
+            flat = tensor.detach().cpu().contiguous()
+            name = NAMES.get(flat.dtype)
+            if name is None:
+                raise FrameError(f"tensors cross the network as {', '.join(DTYPES)}; this one is "
+                                 f"{str(flat.dtype).removeprefix('torch.')}: convert it in the client function")
+            self.listed.append([id, name, list(flat.shape)])
+            if flat.numel():
+                raw = memoryview(flat.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+                parts.append(raw)
+                if padding := -len(raw) % 8:
+                    parts.append(bytes(padding))
+        self.body: Any = parts[0] if len(parts) == 1 else b"".join(parts)
+        self.digest = digest_of_tensors(self.body)
 
 
 def pack(header: dict[str, Any], tensors: dict[int, Tensor] | Buffer) -> bytes:
     """A frame of this header and these tensors, by number."""
     buffer = tensors if isinstance(tensors, Buffer) else Buffer(tensors)
-    head = json.dumps({**header, "v": VERSION, "tensors": buffer.listed}, allow_nan=False, separators=(",", ":")).encode()
+    head = _ENCODER.encode({**header, "v": VERSION, "tensors": buffer.listed}).encode()
     head += b" " * (-(len(head) + 8) % 8)
     front = MAGIC + len(head).to_bytes(4, "little") + head
-    return b"".join([front, *buffer.parts, sealed(front, buffer.digest)])  # the one copy
+    return b"".join((front, buffer.body, sealed(front, buffer.digest)))  # the one copy
 
 
 def sealed(front: Any, digest: bytes) -> bytes:
     """The digest of a frame, from all before its tensors and the digest of these."""
     return hashlib.sha256(hashlib.sha256(front).digest() + digest).digest()[:_DIGEST]
+
+
+def digest_of_tensors(body: Any) -> bytes:
+    """A digest of tensors' bytes that takes a fraction of the time that sending them takes: it finds accidents, not attackers.
+
+    It is the SHA-256 of one number for each 512 bytes, the sum of their 64 words, each times an odd number of its own, modulo 2⁶⁴; bytes
+    beyond the last whole 512 count as they are.
+    """
+    whole = len(body) - len(body) % _BLOCK
+    if not whole:
+        return hashlib.sha256(body).digest()
+    blocks = np.frombuffer(body, np.uint64, whole // 8).reshape(-1, len(_ODD))
+    found = hashlib.sha256(np.einsum("ij,j->i", blocks, _ODD))  # type: ignore[arg-type]
+    found.update(body[whole:])
+    return found.digest()
 
 
 def unpack(frame: bytes, finite: bool = True) -> tuple[dict[str, Any], dict[int, Tensor]]:
@@ -78,10 +95,10 @@ def unpack(frame: bytes, finite: bool = True) -> tuple[dict[str, Any], dict[int,
     length = int.from_bytes(body[4:8], "little")
     if 8 + length > len(body):
         raise FrameError(f"the header should have {length} bytes, the frame has {len(body) - 8}")
-    if sealed(body[: 8 + length], hashlib.sha256(body[8 + length :]).digest()) != digest:
+    if sealed(body[: 8 + length], digest_of_tensors(body[8 + length :])) != digest:
         raise FrameError("altered or truncated on the way: the digest does not match")
     try:
-        header = json.loads(bytes(body[8 : 8 + length]), parse_constant=_number, parse_float=_number)
+        header = _DECODER.decode(str(body[8 : 8 + length], "utf-8"))
     except (ValueError, RecursionError) as error:
         raise FrameError(f"the header is not JSON: {error}") from None
     if not isinstance(header, dict) or type(header.get("v")) is not int or header["v"] != VERSION:
@@ -95,6 +112,11 @@ def _number(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text} is not a number that may cross the network")
     return value
+
+
+# made once: a small frame is on its way no longer than json needs to make its own
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder(parse_constant=_number, parse_float=_number)
 
 
 def _tensors(header: dict[str, Any], buffer: memoryview, finite: bool) -> dict[int, Tensor]:
@@ -130,7 +152,7 @@ def _tensor(id: int, raw: bytearray, name: str, shape: list[int], finite: bool) 
         value = torch.frombuffer(raw, dtype=DTYPES[name]).reshape(shape) if raw else torch.zeros(shape, dtype=DTYPES[name])
     except (RuntimeError, TypeError):
         raise FrameError(f"{shape} is not a shape of a tensor") from None
-    if finite and value.is_floating_point() and not bool(torch.isfinite(value).all()):
+    if finite and value.is_floating_point() and not math.isfinite(float(value.sum())) and not bool(torch.isfinite(value).all()):
         raise FrameError(f"tensor {id} holds a non-finite value")
     return value
 

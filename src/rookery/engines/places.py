@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from .. import errors
 from ..errors import RookeryError, UploadError
 from ..federation.operations import Map, Op, PerClient, Put, Ref, Take
-from .frames import describe
+from .frames import Buffer, describe, pack
 
 
 @dataclass
@@ -26,6 +27,9 @@ class Place:
     tags: list[str] = field(default_factory=list)  # checkpoints that it may forget
     programs: set[str] = field(default_factory=set)  # those that it has the same of
     missed: bool = False  # it did not answer
+
+    def __post_init__(self) -> None:
+        self.rows = {client: row for row, client in enumerate(self.clients)}
 
     @property
     def held(self) -> set[int]:
@@ -47,26 +51,51 @@ class Asked:
     programs: set[str] = field(default_factory=set)
 
 
-def described(op: Op, positions: Sequence[int], held: Sequence[set[int]]) -> dict[str, Any]:
-    """An operation at the clients of these positions in the cohort, of which each holds some values."""
+class Frames:
+    """The frames of one exchange. Sites that are told the same, as most are, are sent the same bytes."""
+
+    def __init__(self) -> None:
+        self.last: tuple[dict[str, Any], Buffer, bytes] | None = None
+
+    def made(self, header: dict[str, Any], buffer: Buffer) -> bytes:
+        if self.last is None or self.last[1] is not buffer or self.last[0] != header:
+            self.last = header, buffer, pack(header, buffer)
+        return self.last[2]
+
+
+def in_words(op: Op) -> Callable[[Sequence[int], Sequence[set[int]]], dict[str, Any]]:
+    """An operation in words, once for all sites; what is left is what depends on a site.
+
+    That is given the positions of the site's clients in the cohort, and the values that each of them holds.
+    """
     if isinstance(op, Map):
-        times = [op.times_of(position) for position in positions]
-        return {"op": "map", "fn": [describe(op.fn.__self__), op.fn.__name__],
-                "arguments": [_argument(a, positions) for a in op.arguments], "out": list(op.out),
-                "times": times[0] if len(set(times)) == 1 else times, "phase": op.phase, "call": op.call, "known": op.known}
+        words = {"op": "map", "fn": [describe(op.fn.__self__), op.fn.__name__], "arguments": [_argument(a) for a in op.arguments],
+                 "out": list(op.out), "times": op.times if isinstance(op.times, int) else 0, "phase": op.phase, "call": op.call,
+                 "known": op.known}
+        each = {place: a for place, a in enumerate(op.arguments) if isinstance(a, PerClient)}
+        return partial(_map_at, op, words, each) if each or not isinstance(op.times, int) else lambda positions, held: words
     if isinstance(op, Take):
-        return {"op": "take", "source": op.source, "holders": [row for row, own in enumerate(held) if op.source in own],
-                "default": op.default, "out": op.out[0]}
+        return partial(_take_at, op)
     assert isinstance(op, Put)
-    return {"op": "put", "pool": op.pool, "source": op.source}
+    put = {"op": "put", "pool": op.pool, "source": op.source}
+    return lambda positions, held: put
 
 
-def _argument(argument: Any, positions: Sequence[int]) -> dict[str, Any]:
-    if isinstance(argument, Ref):
-        return {"ref": argument.id}
-    if isinstance(argument, PerClient):
-        return {"each": [argument.numbers[position].item() for position in positions]}
-    return {"value": describe(argument)}
+def _map_at(op: Map, words: dict[str, Any], each: Mapping[int, PerClient], positions: Sequence[int],
+            held: Sequence[set[int]]) -> dict[str, Any]:
+    times, arguments = [op.times_of(position) for position in positions], list(words["arguments"])
+    for place, argument in each.items():
+        arguments[place] = {"each": [argument.numbers[position].item() for position in positions]}
+    return {**words, "arguments": arguments, "times": times[0] if len(set(times)) == 1 else times}
+
+
+def _take_at(op: Take, positions: Sequence[int], held: Sequence[set[int]]) -> dict[str, Any]:
+    return {"op": "take", "source": op.source, "holders": [row for row, own in enumerate(held) if op.source in own],
+            "default": op.default, "out": op.out[0]}
+
+
+def _argument(argument: Any) -> dict[str, Any]:
+    return {"ref": argument.id} if isinstance(argument, Ref) else {"value": None if isinstance(argument, PerClient) else describe(argument)}
 
 
 def error_of(note: Any, client: Any, site: str) -> Exception:

@@ -16,7 +16,8 @@ from ..federation.client import Setting
 from ..federation.operations import Flush, Map, Op, Put
 from ..federation.reducer import Reducer, Work
 from .frames import Buffer, digest_of, expect, named, natural, numbers, pack, unpack
-from .places import Asked, Place, described, error_of
+from .memory import keep_large_blocks
+from .places import Asked, Frames, Place, error_of, in_words
 from .roster import Roster, Welcome, hello, roster
 from .transaction import booked
 from .transport import Transport
@@ -53,6 +54,7 @@ class Remote:
         self.frame_bytes = 0
 
     def bind(self, setting: Setting) -> None:
+        keep_large_blocks()
         self.constants, self.clients = setting.constants, setting.data.names
         if not self.places:
             self.connect(setting)
@@ -96,16 +98,18 @@ class Remote:
         made = {id for op in flush.ops for id in op.out} | pools
         asked: list[Asked] = []
         buffers: dict[tuple[int, ...], Buffer] = {}
+        frames, described, programs = Frames(), [in_words(op) for op in flush.ops], set[str]()
         rows: dict[int, tuple[str, int]] = {}  # where a position's uploads are: of which site, as which of its clients
         for place, positions in self._sites(flush):
             clients = [int(flush.cohort[position]) for position in positions]
             values = {id: value for id, value in flush.values.items() if id not in place.shared}
             buffer = buffers[tuple(values)] = buffers.get(tuple(values)) or Buffer(values)  # most sites are sent the same
             free = (place.late | flush.free) & (place.held | set(values) | made)
-            ops = [described(op, positions, [place.own.get(client, set()) for client in clients]) for op in flush.ops]
-            programs = named(ops) - place.programs
-            frame = self._frame(place, clients, ops, buffer, wants, free, programs)
-            asked.append(Asked(place, frame, clients, len(wants), set(values), made, free, programs))
+            held = [place.own.get(client, set()) for client in clients]
+            ops = [words(positions, held) for words in described]
+            programs = programs or named(ops)  # those of all sites
+            frame = frames.made(self._header(place, clients, ops, wants, free, programs - place.programs), buffer)
+            asked.append(Asked(place, frame, clients, len(wants), set(values), made, free, programs - place.programs))
             rows.update({position: (place.name, row) for row, position in enumerate(positions)})
         replies = self._ask(asked)
         for one in asked:
@@ -126,12 +130,12 @@ class Remote:
             found.setdefault(self.of[client].name, []).append(position)
         return [(place, found[place.name]) for place in self.places if place.name in found]
 
-    def _frame(self, place: Place, clients: list[int], ops: list[Any], values: dict[int, Tensor] | Buffer, wants: Sequence[int],
-               free: Iterable[int], programs: Iterable[str] = ()) -> bytes:
+    def _header(self, place: Place, clients: list[int], ops: list[Any], wants: Sequence[int], free: Iterable[int],
+                programs: Iterable[str] = ()) -> dict[str, Any]:
         place.sent += 1
-        return pack({"run": self.run, "k": place.sent, "base": place.base, "programs": {name: digest_of(name) for name in sorted(programs)},
-                     "clients": [place.clients.index(client) for client in clients], "ops": ops, "want": list(wants),
-                     "free": sorted(free), "forget": place.tags}, values)
+        return {"run": self.run, "k": place.sent, "base": place.base, "programs": {name: digest_of(name) for name in sorted(programs)},
+                "clients": [place.rows[client] for client in clients], "ops": ops, "want": list(wants), "free": sorted(free),
+                "forget": list(place.tags)}
 
     def _ask(self, asked: Sequence[Asked]) -> dict[str, Reply]:
         """All replies, or an error that names a site. A frame that got none, or a damaged one, is sent again: a site executes it once."""
@@ -252,10 +256,10 @@ class Remote:
 
     def _everyone(self, ops: list[Any], values: dict[int, Tensor], places: Sequence[Place] | None = None) -> dict[str, Reply]:
         """Operations of the sites as a whole, or of some; constants are not kept among the values."""
-        asked = []
+        asked, frames, buffer = [], Frames(), Buffer(values)
         for place in self.places if places is None else places:
             free = place.late & place.held
-            asked.append(Asked(place, self._frame(place, [], ops, values, [], free), [], free=free))
+            asked.append(Asked(place, frames.made(self._header(place, [], ops, [], free), buffer), [], free=free))
         replies = self._ask(asked)
         self._commit(asked)
         return replies

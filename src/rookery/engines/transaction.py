@@ -6,6 +6,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any, Protocol
@@ -128,10 +129,7 @@ class Transaction:
             raise FrameError(f"the phases are {', '.join(PHASES)}; got {phase!r}")
         if len(out) != count:
             raise FrameError(f"{fn.__qualname__} returns {count} values; the frame names {len(out)}")
-        try:
-            inspect.signature(fn).bind(None, *arguments)
-        except TypeError as error:
-            raise FrameError(f"{fn.__qualname__}: {error}") from None
+        _fit(fn, len(arguments))
         if any(number != 1 for number in times) and count > len(arguments):
             raise FrameError(f"{fn.__qualname__} returns {count} values and takes {len(arguments)}; it cannot be repeated")
         if self.guard is not None:
@@ -240,6 +238,25 @@ class Transaction:
             found = {new: held[f"{client}.{old}"] for old, new in pairs if f"{client}.{old}" in held}
             values.update(found)
             self.loaded += [[client, new] for new in found]
+
+
+def _fit(fn: MethodType, number: int) -> None:
+    """Refuse a number of arguments, after the client, that a function does not take."""
+    fewest, most = _arity(fn.__func__)
+    if not fewest <= number <= most:
+        try:
+            inspect.signature(fn).bind(None, *[None] * number)
+        except TypeError as error:
+            raise FrameError(f"{fn.__qualname__}: {error}") from None
+
+
+@lru_cache(maxsize=4096)
+def _arity(function: Callable[..., Any]) -> tuple[int, float]:
+    """The fewest and the most arguments that a function takes after itself and the client; none is between where that is not plain."""
+    own = list(inspect.signature(function).parameters.values())[2:]
+    if any(one.kind is not one.POSITIONAL_OR_KEYWORD for one in own):
+        return len(own) + 1, 0
+    return sum(one.default is one.empty for one in own), len(own)
 
 
 CLIENTS = {"map": Transaction._map, "take": Transaction._take, "put": Transaction._put}

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -244,11 +244,16 @@ class Drawing:
     def __init__(self, setting: Setting, client: int, phase: str, call: int, times: int) -> None:
         self.setting, self.client, self.times, self.step = setting, client, times, 0
         self.clients = np.asarray([client])
-        self.keys = setting.keys(self.clients, phase, call)
+        self.phase, self.call = phase, call
         self.stream = partial(_stream, {})  # knows nothing of the drawing, whose rows are freed as soon as the call has ended
         self.ahead: dict[tuple[int, Request], tuple[int, Draw, dict[str, Tensor]]] = {}
         self.rows: dict[str, Tensor] = {}  # all of the client's, once a full batch was drawn: rows of a dataset are read once a call
         self.versions: list[int] = []
+
+    @cached_property
+    def keys(self) -> rng.Keys:
+        """The random keys of the call; a function that draws nothing needs none."""
+        return self.setting.keys(self.clients, self.phase, self.call)
 
     def __call__(self, position: int, request: Request | Noise) -> Batch:
         problem, data = self.setting.problem, self.setting.data

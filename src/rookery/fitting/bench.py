@@ -12,14 +12,12 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from ..data import Data
-from ..errors import ConfigError
 from ..studies.build import Prepared, prepare
+from ..studies.cells import Tally, number_cells, tally
 from ..studies.description import parse
 from ..studies.trials import Workers, study
 from ..training.files import write_whole
@@ -27,7 +25,6 @@ from .goals import GOALS
 from .measures import Measure
 from .training import LOOKS, Outcome, Tree, train
 
-CELLS = "class and group"  # the column that numbers them
 ANY: Tree = {"algorithm": {"name": "FedAvg", "lr": 0.1}}  # for rows, which do not depend on it
 OnProgress = Callable[[float], None]
 
@@ -158,8 +155,10 @@ def prepared(base: str, split: int, sensitive: str | None, digest: str) -> Prepa
 
 
 def least_rows(bench: Bench, splits: int) -> int:
-    """The fewest rows that a site trains on; where groups of rows are held out these are others from split to split."""
-    number = splits if "group" in bench.rows(0).data.fields else 1
+    """The fewest rows that a site trains on; where groups of rows are held out, which real sites do not say, these are others from split
+    to split.
+    """
+    number = splits if "group" in bench.rows(0).data.fields or bench.rows(0).elsewhere is not None else 1
     return min(int(bench.rows(split).data.sizes.min()) for split in range(number))
 
 
@@ -167,9 +166,9 @@ def with_cells(rows: Prepared, sensitive: str | None) -> Prepared:
     """The rows with a column that numbers what they have of class and group together, where there are groups."""
     if sensitive is None or sensitive not in rows.data.fields:
         return rows
-    data = rows.data
-    if CELLS in data.fields:
-        raise ConfigError(f"a fit has a column {CELLS!r} of its own; rename yours")
-    cell = data.column(sensitive).cpu() * len(rows.test.classes) + data.column("labels").cpu()
-    place = torch.from_numpy(np.unique(cell.numpy(), return_inverse=True)[1]).long()
-    return replace(rows, data=Data(data.fields | {CELLS: place}, data.names, data.sizes, dict(data.splits)))
+    return replace(rows, data=number_cells(rows.data, sensitive, len(rows.test.classes)))
+
+
+def tallied(rows: Prepared, measure: Measure) -> Tally:
+    """How many rows there are of each class and group: as real sites said, or counted here."""
+    return tally(rows.data, len(rows.test.classes), measure.sensitive, measure.groups) if rows.tally is None else rows.tally

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import ConfigError, Refused
-from ..metrics.histogram import auc, average_precision, default_edges, partial_auc
-from ..metrics.resampling import BINS, resampled
-from ..studies.build import Prepared, assemble
+from ..data import Data
+from ..errors import Refused, RookeryError
+from ..federation.federation import Federation
+from ..federation.placed import Placed
+from ..metrics.histogram import auc, average_precision, partial_auc
+from ..metrics.resampling import decided_cells, resampled, resampled_by_client
+from ..studies.agreement import count_rows
+from ..studies.build import Prepared, assemble, plain_federation
 from ..studies.description import parse
-from ..studies.federating import Reached, prepare_at
+from ..studies.evaluation import Evaluation, settle
+from ..studies.federating import AtSites, Reached, prepare_at
 from ..studies.job import Job
-from .bench import ANY, Folder, made_trial
-from .measures import Measure
+from .bench import ANY, Folder, made_trial, with_cells
+from .measures import METRICS, Measure
 from .options import Ready
+from .references import alone
 from .training import Outcome, Tree
 from .verdict import DRAWS, Tested, ends
 
-GOALS = ("accuracy", "auc", "ap", "partial_auc")  # whose value is a sum over test rows, or of a histogram
+ALONE = "every site alone"
+MOST = 256  # made-up rows of a site
 
 
 class SitesFolder(Folder):
@@ -42,22 +52,28 @@ class SitesFolder(Folder):
 
 
 class Rows:
-    """The rows of sites with those of a split held out; they agree once on each."""
+    """The rows of sites with those of a split held out; they agree once on each, and say how many they have.
 
-    def __init__(self, reached: Reached) -> None:
-        self.reached, self._kept = reached, lru_cache(8)(self._prepared)
+    sensitive: the column of the groups, where there is one
+    by_site:   whether every site says how many validation rows of each class it has, or all of them together
+    """
+
+    def __init__(self, reached: Reached, sensitive: str | None = None, by_site: bool = False) -> None:
+        self.reached, self.sensitive, self.by_site, self._kept = reached, sensitive, by_site, lru_cache(8)(self._prepared)
 
     def __call__(self, base: Tree, split: int) -> Prepared:
         return self._kept(json.dumps(base), split)
 
     def _prepared(self, base: str, split: int) -> Prepared:
-        return prepare_at(parse({**ANY, **json.loads(base)}), self.reached, split)
-
-
-def refuse_goal(goal: str) -> None:
-    if goal not in GOALS:
-        raise ConfigError(f"a fit over real sites has the goals {', '.join(GOALS)}, which sums over test rows tell; got {goal!r}: simulate "
-                          "it, or train one method with rookery federate")
+        config = parse({**ANY, **json.loads(base)})
+        rows = prepare_at(config, self.reached, split)
+        groups = len(rows.test.names.get(self.sensitive or "", ()))
+        fed, field = plain_federation(config, rows), self.sensitive if groups else None
+        found = count_rows(fed, len(rows.test.classes), field, max(1, groups), self.by_site)
+        rows.setup.absorb(fed.ledger)
+        assert isinstance(rows.elsewhere, AtSites)
+        told = replace(rows.elsewhere.terms, sensitive=field, cells=found.cells if field else ())
+        return replace(rows, tally=found, elsewhere=replace(rows.elsewhere, terms=told))
 
 
 def refuse_closed(rows: Prepared, goal: str, trees: Sequence[Tree]) -> None:
@@ -68,33 +84,67 @@ def refuse_closed(rows: Prepared, goal: str, trees: Sequence[Tree]) -> None:
     except Refused as error:
         needed = {section: sorted({tree.get(section, {}).get("name", "cross_entropy") for tree in trees})
                   for section in ("algorithm", "objective")}
-        raise Refused(f"{error}. A fit for {goal} needs, under [may] at every site, algorithms = {json.dumps(needed['algorithm'])} and "
-                      f"objectives = {json.dumps(needed['objective'])}") from None
+        raise Refused(f"{error}. A fit for {goal} needs, under [may] at every site, algorithms = {json.dumps(needed['algorithm'])}, "
+                      f"objectives = {json.dumps(needed['objective'])} and others = [\"evaluation\", \"set-up\"]") from None
 
 
-def tested_at_sites(start: Ready, jobs: Mapping[str, Job], outcomes: Mapping[str, Outcome]) -> Tested:
-    """Every model's value on the sites' test rows, with intervals and differences from rows that are drawn anew where they are."""
-    values, draws = {}, {}
-    for label, outcome in outcomes.items():
-        job = jobs[label]
-        name = {"auc": "AUC", "ap": "AP", "partial_auc": "partial AUC"}.get(start.goal.name, "accuracy")
-        value = job.evaluation.at_clients(job.fed, outcome.vector, "test").get(name, float("nan"))
-        draws[label] = np.asarray([_value(start.measure, one) for one in
-                                   resampled(job.fed, outcome.vector, "test", start.measure.classes, DRAWS, start.seed)])
-        values[label] = (value, *ends(draws[label]))
-    return Tested(values, draws)
+def stand_in(rows: Prepared, sensitive: str | None) -> Prepared:
+    """Made-up rows in the place of those that real sites have, of every class and group in turn: what methods send depends on no others."""
+    sizes, cells, classes = np.minimum(rows.data.sizes, MOST), rows.tally.cells if rows.tally is not None else (), len(rows.test.classes)
+    turn = torch.from_numpy(np.resize(cells or range(classes), int(sizes.sum())))
+    fields = {"inputs": torch.randn(len(turn), *rows.test.fields["inputs"].shape[1:], generator=torch.Generator().manual_seed(0)),
+              "labels": turn % classes}
+    own = {name: torch.arange(len(turn)) % len(values) for name, values in rows.test.names.items() if name != "inputs"}
+    own |= {} if sensitive is None else {sensitive: turn // classes}
+    return with_cells(replace(rows, data=Data(fields | own, rows.data.names, sizes), elsewhere=None), sensitive)
 
 
-def _value(measure: Measure, sums: Tensor) -> float:
-    """The goal's value of one draw."""
+def tested_at_sites(start: Ready, chosen: Sequence[tuple[str, Outcome, Callable[[], Job]]]) -> Tested:
+    """Every model's value on the sites' test rows, with intervals and differences from rows that are drawn anew where they are.
+
+    chosen: labels, outcomes, and what makes a job of each
+    """
+    found: dict[str, NDArray[np.float64]] = {}
+    for label, outcome, made in chosen:
+        job = made()
+        settle(job.fed, job.model, outcome.vector, job.description.algorithm)
+        fed, x = (job.fed, outcome.vector) if job.personal is None else (job.personal.fed, job.personal.adapted(outcome.vector))
+        found[label] = _values(start, job.evaluation, fed, x, outcome.margins)
+    return _tested(found)
+
+
+def alone_at_sites(start: Ready, job: Job, lrs: tuple[float, ...]) -> tuple[Tested, str]:
+    """The reference line of sites that train alone, whose models stay where they are, and what there is to say of it; it may be empty."""
+    setting = start.setting
+    if len(start.rows.data.names) < 2 or job.fed.only_sums:
+        return Tested({}, {}), ""
+    try:
+        fed = plain_federation(job.description, start.rows)
+        own, lr = alone(fed, job, setting.rounds, setting.local_steps, setting.batch, lrs)
+        found = _values(start, job.evaluation, fed, own, start.measure.margins_at(fed, own))
+    except RookeryError as error:  # what was trained is worth more than this line
+        return Tested({}, {}), f"There is no line of {ALONE}: {error}"
+    return _tested({ALONE: found}), f"each site's rows by its own model, step size {lr:g}"
+
+
+def _tested(found: Mapping[str, NDArray[np.float64]]) -> Tested:
+    draws = {label: own[1:] for label, own in found.items()}
+    return Tested({label: (float(own[0]), *ends(draws[label])) for label, own in found.items()}, draws)
+
+
+def _values(start: Ready, evaluation: Evaluation, fed: Federation[Any], x: Tensor | Placed,
+            margins: Sequence[float]) -> NDArray[np.float64]:
+    """The goal's value on the sites' test rows, by one model or by each site's own, and that of every draw of them."""
+    measure, draws, seed = start.measure, DRAWS, start.seed
     match measure.goal.name:
         case "auc" | "ap" | "partial_auc":
-            metric = partial(partial_auc, max_fpr=measure.max_fpr) if measure.goal.name == "partial_auc" else (
-                auc if measure.goal.name == "auc" else average_precision)
-            found = metric(sums)
-            return float("nan") if found is None else found.value
-        case _ if measure.classes == 2:  # the likelier class: a margin above 0
-            below = int((default_edges(BINS) <= 0).sum())
-            return float((sums[0, :below].sum() + sums[1, below:].sum()) / sums.sum())
-        case _:
-            return float(sums[1] / sums.sum())
+            value = evaluation.at_clients(fed, x, "test").get(METRICS[measure.goal.name], float("nan"))
+            metric = {"auc": auc, "ap": average_precision}.get(measure.goal.name, partial(partial_auc, max_fpr=measure.max_fpr))
+            each = [metric(sums) for sums in resampled(fed, x, "test", measure.classes, draws, seed)]
+            return np.asarray([value, *(float("nan") if one is None else one.value for one in each)])
+        case "worst_site":
+            return measure.of_sites(resampled_by_client(fed, x, "test", measure.classes, draws, seed))
+        case name:
+            field, groups = (measure.sensitive, measure.groups) if name in ("worst_group", "fair") else (None, 1)
+            cells = decided_cells(fed, x, "test", measure.classes, field=field, groups=groups, margins=margins, draws=draws, seed=seed)
+            return np.asarray([measure.of_cells(one) for one in cells.numpy()])

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,16 @@ from torch import Tensor
 from ..studies.build import assemble
 from ..studies.description import parse
 from ..studies.evaluation import settle
-from ..studies.job import Job
+from ..studies.job import Job, number_tested
 from ..studies.leaving import leave
 from ..studies.scores import row_scores
 from ..training.files import write_whole
 from ..training.result import Run
-from .elsewhere import tested_at_sites
+from .elsewhere import ALONE, alone_at_sites, tested_at_sites
 from .goals import FIRST
 from .measures import Scored
 from .options import Fitted, Ready
-from .references import alone, of_owners, pooled
+from .references import collected_alone, of_owners, pooled
 from .search import LRS, Chosen, Clock, best_of
 from .verdict import Tested, bootstrapped, sentence
 
@@ -70,34 +71,40 @@ def _site_column(start: Ready) -> str | None:
 
 
 def finish(start: Ready, chosen: list[Chosen], folder: Path, clock: Clock, made: Callable[[str, float], None]) -> Fitted:
-    kept, began = best_of(chosen), time.perf_counter()
-    jobs = {own.label: _job(start, own) for own in chosen}
+    kept, began, notes = best_of(chosen), time.perf_counter(), list[str]()
+    # made where they are used: methods that differ in nothing that sites are told of are one run there, which one after the other may ask
+    jobs = {own.label: partial(_job, start, own) for own in chosen}
     if start.rows.elsewhere is not None:
-        references: dict[str, tuple[Scored, str]] = {}
-        tested, number = tested_at_sites(start, jobs, {own.label: own.outcomes[0] for own in chosen}), jobs[kept.label].tested
+        tested = tested_at_sites(start, [(own.label, own.outcomes[0], jobs[own.label]) for own in chosen])
+        number = number_tested(start.rows.data, start.rows.test)
+        line, said_of_it = alone_at_sites(start, jobs[FIRST](), LRS)
+        tested, references = tested.joined(line), dict.fromkeys(line.values, said_of_it)
+        notes += [said_of_it] if said_of_it and not references else []
+        notes += ["There are no lines of models that need all rows in one place: the rows stay at the sites."] if start.options.pool else []
         where = f"{number} test rows at the sites"
     else:
         rows = _test(start)
-        scored = {own.label: rows.scored(_outputs(jobs[own.label], own, rows, start), own.outcomes[0].margins) for own in chosen}
-        references = _references(start, jobs[FIRST], rows)
-        tested = bootstrapped(start.measure, scored | {label: own for label, (own, _) in references.items()}, rows.units, start.seed)
+        scored = {own.label: rows.scored(_outputs(jobs[own.label](), own, rows, start), own.outcomes[0].margins) for own in chosen}
+        lines = _references(start, jobs[FIRST](), rows)
+        tested = bootstrapped(start.measure, scored | {label: own for label, (own, _) in lines.items()}, rows.units, start.seed)
+        references = {label: note for label, (_, note) in lines.items()}
         number, where = len(rows.labels), rows.where
     nested = [own for own in chosen if own.method.kind == "nested"]
     others = [own for own in chosen if own.method.kind == "opponent"]
     best_nested = best_of(nested).label if nested else None
     said = sentence(start.goal.metric, best_nested, best_of(others).label, kept.label, tested, number)
     runs = [folder]
-    _leave(start, jobs[kept.label], kept, folder, bundle=True)
+    _leave(start, jobs[kept.label](), kept, folder, bundle=True)
     for own in chosen:
         if own.method.trains and own is not kept:
             runs.append(folder / "methods" / _name(own.label))
-            _leave(start, jobs[own.label], own, runs[-1], bundle=False)
+            _leave(start, jobs[own.label](), own, runs[-1], bundle=False)
     made("what it is worth", time.perf_counter() - began)
     told = {"goal": start.goal.name, "metric": start.goal.metric, "about": start.goal.about, "larger": True, "kept": kept.label,
             "sentence": said, "where": where, "rounds": start.setting.rounds, "splits": len(kept.outcomes),
             "rows": [_row(own, tested, own is kept) for own in chosen]
-            + [_reference(label, tested, note) for label, (_, note) in references.items()],
-            "minutes": round((time.monotonic() - clock.began) / 60, 3), "notes": _notes(start, kept)}
+            + [_reference(label, tested, note) for label, note in references.items()],
+            "minutes": round((time.monotonic() - clock.began) / 60, 3), "notes": [*_notes(start, kept), *notes]}
     write_whole(folder / FIT, json.dumps(told, indent=1, ensure_ascii=False))
     return Fitted(folder, told, runs)
 
@@ -111,7 +118,7 @@ def _outputs(job: Job, own: Chosen, rows: _TestRows, start: Ready) -> Tensor:
     settle(job.fed, job.model, vector, job.description.algorithm)
     if job.personal is None or later is None:
         return job.predict(vector, rows.inputs)
-    return of_owners(job, job.personal.fed.collect(job.personal._of(job.personal.how, vector)), later)
+    return of_owners(job, job.personal.fed.collect(job.personal.adapted(vector)), later)
 
 
 def _references(start: Ready, job: Job, rows: _TestRows) -> dict[str, tuple[Scored, str]]:
@@ -119,10 +126,10 @@ def _references(start: Ready, job: Job, rows: _TestRows) -> dict[str, tuple[Scor
     found: dict[str, tuple[Scored, str]] = {}
     names, later, held = start.rows.data.names, start.rows.data.splits.get("test"), job.held
     if (later is not None or _site_column(start) is not None) and len(names) > 1 and not job.fed.only_sums:
-        vectors, lr = alone(job, start.setting.rounds, start.setting.local_steps, start.setting.batch, LRS)
+        vectors, lr = collected_alone(job, start.setting.rounds, start.setting.local_steps, start.setting.batch, LRS)
         outputs = of_owners(job, vectors, later) if later is not None else _by_site(start, job, vectors, rows)
         margins = start.measure.margins(of_owners(job, vectors, held), held)
-        found["every site alone"] = (rows.scored(outputs, margins), f"each site's rows by its own model, step size {lr:g}")
+        found[ALONE] = (rows.scored(outputs, margins), f"each site's rows by its own model, step size {lr:g}")
     if start.options.pool:
         balanced = start.goal.name in ("worst_group", "fair")
         for label, outputs_of in pooled(start.rows, start.seed, balanced).items():

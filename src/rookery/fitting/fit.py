@@ -9,13 +9,14 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from ..studies.build import Prepared
+from ..studies.cells import CELLS, tally
 from ..studies.compare import own_digest
 from ..studies.description import Description, describe, parse
 from ..studies.federating import KEPT, Reached
 from ..studies.trials import Workers
 from ..training.files import LOCK, held, write_whole
-from .bench import ANY, CELLS, Folder, least_rows, one_thread, prepared
-from .elsewhere import Rows, SitesFolder, refuse_closed, refuse_goal
+from .bench import ANY, Folder, least_rows, one_thread, prepared, tallied
+from .elsewhere import Rows, SitesFolder, refuse_closed
 from .finishing import finish
 from .goals import Goal, Setting, find_goal, methods
 from .measures import about_sites, lacking_group, make_measure
@@ -35,26 +36,29 @@ def ready(base: Tree, goal: str, folder: Path, options: Options, reached: Reache
     """Read the rows, and see which methods can be tried on them; `reached` are the real sites that have them, where there are such."""
     found = find_goal(goal)
     if reached is not None:
-        refuse_goal(found.name)
         options = replace(options, jobs=1)  # sites are asked by one process
     if found.name == "fair" and options.sensitive is None:
         raise ConfigError("the goal fair is about groups: name their column as sensitive, such as sex")
-    elsewhere = None if reached is None else Rows(reached)
+    elsewhere = None if reached is None else Rows(reached, options.sensitive, by_site=found.name == "worst_site")
     base, config, rows = _read(found, base, options, elsewhere)
-    measure = make_measure(found, rows.data, len(rows.test.classes), rows.test.names, options.sensitive, kind=options.kind, gap=options.gap,
+    columns = rows.data.fields if elsewhere is None else rows.test.names
+    measure = make_measure(found, columns, len(rows.test.classes), rows.test.names, options.sensitive, kind=options.kind, gap=options.gap,
                            max_fpr=options.max_fpr)
-    lacking = lacking_group(measure, rows.data)
+    lacking = lacking_group(measure, tallied(rows, measure).train)
     if lacking is not None:
         name = rows.test.names[options.sensitive or ""][lacking]
         rows = _noted(rows, f"The group {name!r} of {options.sensitive!r} has no training rows by which to compare it ({options.kind}), so "
                       "that no method trains for fairness: join it with another group, or leave its rows out.")
     layers = 2 if config.model.describe().get("name", "mlp") != "linear" else 1
     bench = (Folder(folder, measure, base, own_digest(config), options.jobs) if elsewhere is None else
-             SitesFolder(folder, measure, base, own_digest(config), elsewhere))
+             SitesFolder(folder, measure, base, own_digest(config, here=False), elsewhere))
     least = least_rows(bench, SPLITS) if found.name == "personal" else options.batch
     setting = Setting(options.rounds or ROUNDS, options.local_steps, options.batch, len(rows.test.classes), len(rows.data.names), least,
                       layers, options.sensitive, CELLS if options.sensitive else "labels", options.kind, options.max_fpr,
-                      options.group_thresholds, lacking is None)
+                      options.group_thresholds, lacking is None, config.federation.min_batch)
+    if found.name == "personal" and setting.adapts_on < setting.min_batch:
+        rows = _noted(rows, f"No method learns a start for the sites to adapt: its steps would be on {setting.adapts_on} rows, as the "
+                      f"smallest site trains on {least}, and federation.min_batch is {setting.min_batch}. Join small sites.")
     start = Ready(found, base, options, rows, measure, bench, setting, methods(found, setting))
     if reached is not None:
         refuse_closed(rows, found.name, [tree_of(base, method, setting, LRS[0], start.seed) for method in start.methods if method.trains])
@@ -64,18 +68,17 @@ def ready(base: Tree, goal: str, folder: Path, options: Options, reached: Reache
 def _read(goal: Goal, base: Tree, options: Options, elsewhere: Rows | None) -> tuple[Tree, Description, Prepared]:
     """The sections that all methods have in common, what they say, and the rows with those of the first split held out."""
     unsaid, own = not base.get("sites"), {section: dict(table) for section, table in base.items()}
-    if goal.name == "personal":  # a site without training rows has no model to test
+    if goal.name == "personal" and elsewhere is None:  # a site without training rows has no model to test
         own |= {"data": {**own["data"], "test_at": "sites"}, "sites": {"least": 2, **own.get("sites", {})}}
     config = parse({**ANY, **own})
     if config.federation.only_sums and goal.name in ("worst_site", "personal"):
-        raise ConfigError(f"the goal {goal.name} needs scores of single sites, and federation.only_sums keeps them from the server")
-    own, digest = {section: table for section, table in describe(config).items() if section in USED}, own_digest(config)
+        raise ConfigError(f"the goal {goal.name} needs scores of single sites, and federation.only_sums keeps them from the server: leave "
+                          "it out, or take a goal about all rows, such as accuracy")
+    own = {section: table for section, table in describe(config).items() if section in USED}
     if elsewhere is not None:
-        return own, config, elsewhere(own, 0)
+        return own, config, _told_of(goal, config, options, elsewhere(own, 0))
+    digest = own_digest(config)
     rows = prepared(json.dumps(own), 0, options.sensitive, digest)
-    label = config.data.label if rows.test.rows is None else rows.test.rows.schema.label
-    if options.sensitive is not None and options.sensitive == label:
-        raise ConfigError(f"the sensitive column is that of groups, and {label!r} is what is to be predicted: name another one")
     spread = config.sites.found(rows.test, config.data.site).how not in ("column", "pooled")
     if goal.name == "worst_site" and spread and config.data.test_at == "server":  # whose rows would be of no site
         own["data"] = {**own["data"], "test_at": "sites"}
@@ -83,8 +86,17 @@ def _read(goal: Goal, base: Tree, options: Options, elsewhere: Rows | None) -> t
     if spread and unsaid:
         rows = _noted(rows, f"The rows name no sites: they are spread over {len(rows.data.names)} that are made up. Name the column of the "
                       "sites, or write sites.how = \"pooled\" for one.")
-    few = about_sites(rows.data, len(rows.test.classes)) if goal.name == "worst_site" else None
-    return own, config, rows if few is None else _noted(rows, few)
+    return own, config, _told_of(goal, config, options, rows)
+
+
+def _told_of(goal: Goal, config: Description, options: Options, rows: Prepared) -> Prepared:
+    """The rows with what there is to say of sites; a label that is named as sensitive is refused."""
+    label = config.data.label if rows.test.rows is None else rows.test.rows.schema.label
+    if options.sensitive is not None and options.sensitive == label:
+        raise ConfigError(f"the sensitive column is that of groups, and {label!r} is what is to be predicted: name another one")
+    held = tally(rows.data, len(rows.test.classes)) if rows.tally is None else rows.tally
+    few = about_sites(held.held, len(rows.data.names)) if goal.name == "worst_site" else None
+    return rows if few is None else _noted(rows, few)
 
 
 def _noted(rows: Prepared, said: str) -> Prepared:

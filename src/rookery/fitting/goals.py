@@ -60,6 +60,7 @@ class Setting:
     """What all methods have in common, and what is known about the rows that decides which of them are tried.
 
     least:     the fewest rows that a site trains on
+    min_batch: nothing is computed from fewer different rows at once
     sensitive: the column of the groups, where there is one; cells: that of class and group together
     group_thresholds: whether decisions may depend on the group
     comparable: whether every group has training rows of those that fairness compares
@@ -78,6 +79,12 @@ class Setting:
     max_fpr: float = 0.1
     group_thresholds: bool = True
     comparable: bool = True
+    min_batch: int = 1
+
+    @property
+    def adapts_on(self) -> int:
+        """The rows that a site adapts on in a step of meta-learning, and as many others that it is judged by."""
+        return min(self.batch, self.least) // 2
 
 
 @dataclass(frozen=True)
@@ -139,12 +146,13 @@ def _opponents(goal: Goal, setting: Setting) -> list[Method]:
 def _nested(goal: Goal, setting: Setting) -> list[Method]:
     steps, half = _steps(setting), setting.batch // 2
     warm_up = {"warm_up": {"rounds": setting.rounds // 4, "local_steps": setting.local_steps, "batch": setting.batch}}
-    pairs = {"local_steps": setting.local_steps, "outer": half // 2, "inner": setting.batch - half // 2}
+    outer, inner = (max(number, setting.min_batch) for number in (half // 2, setting.batch - half // 2))
+    pairs = {"local_steps": setting.local_steps, "outer": outer, "inner": inner}
     match goal.name:
         case "auc":
             return [_by("LocalSCGDAM", "AUC", {"name": "auc"}, steps), _by("LocalSGDAM", "AUC", {"name": "auc"}, steps)]
         case "ap":
-            drawn = {"name": "Positives", "enrich": half, "among": True}
+            drawn = {"name": "Positives", "enrich": max(half, outer), "among": True}
             return [_by("FCSG-M", "AP", {"name": "ap_surrogate", "sampling": drawn}, pairs | {"inner": setting.batch},
                         warm_up | {"federation": {"weights": "positives"}})]
         case "partial_auc":
@@ -169,7 +177,8 @@ def _by(algorithm: str, what: str, objective: dict[str, Any], steps: dict[str, i
 def _personal(setting: Setting) -> list[Method]:
     """One model for all, the same after steps of each site, and starts that are learned for such steps."""
     adapted = {"personal": {"steps": 5, "lr": 0.1}}
-    half = min(setting.batch, setting.least) // 2  # a site adapts on some rows and is judged by others
-    own = [_by("FCSG-M", "MAML", {"name": "maml", "inner_lr": 0.1, "query": half},
-               {"local_steps": setting.local_steps, "outer": 1, "inner": half}, adapted)]
-    return [_plain(setting, FIRST, SIMPLE[FIRST]), _plain(setting, "FedAvg, adapted", SIMPLE[FIRST], adapted), *(own if half else [])]
+    half = setting.adapts_on
+    learned = [_by("FCSG-M", "MAML", {"name": "maml", "inner_lr": 0.1, "query": half},
+                   {"local_steps": setting.local_steps, "outer": 1, "inner": half}, adapted)]
+    plain = [_plain(setting, FIRST, SIMPLE[FIRST]), _plain(setting, "FedAvg, adapted", SIMPLE[FIRST], adapted)]
+    return [*plain, *(learned if half >= setting.min_batch else [])]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -12,9 +13,13 @@ from torch import Tensor
 
 from ..data import Data
 from ..errors import ConfigError, DataError
+from ..federation.federation import Federation
+from ..federation.placed import Placed
 from ..metrics.federated import margin_of
 from ..metrics.histogram import default_edges, histograms_by_client
+from ..metrics.resampling import ByClient, decided_cells, resampled_by_client
 from ..metrics.thresholds import Rates, Score, best_thresholds, crossed, group_histograms
+from ..metrics.weighted import ranked
 from ..studies.job import Job
 from .goals import Goal
 
@@ -22,6 +27,7 @@ TENTH = 0.1  # of the sites, those where the score is lowest
 LEAST = 5  # rows of each class that a site needs for an AUC that says something
 MANY = 50  # values of a column beyond which they are no groups
 MORE = "Give more rows, a larger share of them to validation with data.validation, or another seed"
+METRICS = {"auc": "AUC", "ap": "AP", "partial_auc": "partial AUC"}  # by goal, of those that an evaluation has
 Numbers = NDArray[np.float64]
 
 
@@ -86,37 +92,23 @@ class Measure:
             return Measured(crossed(halves, self._score, by_group), tuple(margins.tolist()))
         found = evaluation.at_clients(fed, vector, "validation")
         if self.goal.name == "worst_site":
-            return Measured(self._worst(job, vector), scores=found)
+            sites = resampled_by_client(fed, vector, "validation", self.classes)
+            if self.classes == 2 and not sites.rows.sum(0).all():
+                raise DataError(f"the sites' validation rows have no AUC: they lack a class. {MORE}")
+            return Measured(float(self.of_sites(sites)[0]), scores=found)
         if self.goal.name == "worst_group":
-            value = self._worst_cell(self._predicted(job, vector), None)
+            cells = decided_cells(fed, vector, "validation", self.classes, field=self.sensitive, groups=self.groups)
+            value = self.of_cells(cells[0].numpy())
             if np.isnan(value):
                 raise DataError(f"the sites' validation rows have no {self.goal.metric}: they lack a class. {MORE}")
             return Measured(value, scores=found)
         if self.goal.name == "personal" and job.personal is not None:
             found |= job.personal.scores(evaluation, vector, "validation", fed.ledger)
             return Measured(found["adapted accuracy"], scores=found)
-        name = {"auc": "AUC", "ap": "AP", "partial_auc": "partial AUC"}.get(self.goal.name, "accuracy")
+        name = METRICS.get(self.goal.name, "accuracy")
         if name not in found:
             raise DataError(f"the sites' validation rows have no {name}: they lack a class. {MORE}")
         return Measured(found[name], scores=found)
-
-    def _worst(self, job: Job, vector: Tensor) -> float:
-        held, metric = job.held, "AUC" if self.classes == 2 else "accuracy"
-        scores = dict(zip(job.fed.data.names, job.evaluation.site_scores(job.fed, vector, "validation"), strict=True))
-        labels = held.column("labels").cpu().numpy()
-        if self.classes == 2 and len(np.unique(labels)) < 2:
-            raise DataError(f"the sites' validation rows have no AUC: they lack a class. {MORE}")
-        able = able_sites(np.repeat(np.arange(len(held.names)), held.sizes), labels, self.classes)
-        known = [scores[held.names[place]] for place in able]
-        values = [own[metric] for own in known if metric in own] or [own["accuracy"] for own in scores.values() if "accuracy" in own]
-        return lowest(np.asarray(values))
-
-    def _predicted(self, job: Job, vector: Tensor) -> Scored:
-        """The validation rows of more than two classes, which a simulation has at hand."""
-        held = job.held
-        site = np.repeat(np.arange(len(held.names)), held.sizes)
-        group = held.fields["labels"] * 0 if self.sensitive is None else held.fields[self.sensitive]
-        return Scored.of(job.predict(vector, held.fields["inputs"]), held.fields["labels"].cpu(), site, group.cpu().numpy())
 
     def margins(self, outputs: Tensor, held: Data) -> tuple[float, ...]:
         """Above which rows are decided to be positive: the best for the goal on validation rows with these outputs, one for all groups."""
@@ -127,43 +119,65 @@ class Measure:
         histogram = histograms_by_client(margin_of(outputs), labels, group, self.groups, default_edges())
         return tuple(best_thresholds(histogram.numpy(), self._score)[0].tolist())
 
+    def margins_at(self, fed: Federation[Any], x: Tensor | Placed) -> tuple[float, ...]:
+        """The same where the validation rows are at the sites, by one model or by each site's own."""
+        if not self.decides:
+            return ()
+        histogram = group_histograms(fed, x, "validation", self.sensitive, self.groups).sum(0)
+        return tuple(best_thresholds(histogram, self._score)[0].tolist())
+
     # rows in one place
 
     def of_rows(self, rows: Scored, weight: Numbers | None = None) -> float:
         """The goal on rows that are in one place, each as often as its weight says; NaN where they do not define it."""
         w = np.ones(len(rows.labels)) if weight is None else weight
-        right = (rows.decided == rows.labels).astype(float)
         match self.goal.name:
             case "auc" | "ap" | "partial_auc":
                 return ranked(rows.margin, rows.labels, w, self.goal.name, self.max_fpr)
             case "worst_site":
-                able = able_sites(rows.site, rows.labels, self.classes)
-                each = [ranked(rows.margin[own], rows.labels[own], w[own], "auc") if self.classes == 2 and len(able)
-                        else _mean(right[own], w[own])
-                        for site in (able if len(able) else np.unique(rows.site)) for own in [rows.site == site]]
-                return lowest(np.asarray([value for value in each if not np.isnan(value)]))
-            case "worst_group":
-                return self._worst_cell(rows, w)
-            case "fair":
-                return float(self._score(self._rates(rows, w)))
+                return float(self.of_sites(self._by_site(rows, w))[0])
             case _:
-                return _mean(right, w)
+                cell = (rows.group * self.classes + rows.labels) * 2 + (rows.decided == rows.labels)
+                counts = np.bincount(cell, w, 2 * self.classes * self.groups).astype(np.float64)
+                return self.of_cells(counts.reshape(-1, self.classes, 2))
 
-    def _worst_cell(self, rows: Scored, weight: Numbers | None) -> float:
-        w = np.ones(len(rows.labels)) if weight is None else weight
-        if not np.bincount(rows.labels, w, self.classes).all():
-            return float("nan")
-        cell = rows.group * self.classes + rows.labels
-        size = np.bincount(cell, w)
-        hits = np.bincount(cell, w * (rows.decided == rows.labels))
-        return float((hits[size > 0] / size[size > 0]).min())
+    def _by_site(self, rows: Scored, w: Numbers) -> ByClient:
+        """The sites' scores, of those that are looked at."""
+        sites, right = [rows.site == site for site in np.unique(rows.site)], (rows.decided == rows.labels).astype(float)
+        counts = np.asarray([np.bincount(rows.labels[own], minlength=self.classes) for own in sites], dtype=np.float64)
+        found = ByClient(counts, *np.full((2, len(sites), 1), np.nan))
+        able = self._able(counts)
+        for place in able if len(able) else range(len(sites)):
+            own = sites[place]
+            if len(able):
+                found.auc[place] = ranked(rows.margin[own], rows.labels[own], w[own])
+            else:
+                found.accuracy[place] = _mean(right[own], w[own])
+        return found
 
-    def _rates(self, rows: Scored, w: Numbers) -> Rates:
-        (negatives, positives), (false, true) = (
-            [np.bincount(rows.group[own], by[own], self.groups).astype(np.float64) for own in (rows.labels == 0, rows.labels == 1)]
-            for by in (w, w * rows.decided))
-        with np.errstate(invalid="ignore"):
-            return Rates(negatives, positives, false / negatives, true / positives)
+    def _able(self, counts: Numbers) -> NDArray[np.int64]:
+        """The sites with enough rows of either class for an AUC; of more than two classes there are none."""
+        return able_sites(counts) if self.classes == 2 else np.zeros(0, dtype=np.int64)
+
+    # from what sites send
+
+    def of_sites(self, sites: ByClient) -> Numbers:
+        """The goal worst_site of every draw: among sites that have enough rows of either class, or by accuracy where none has."""
+        able = self._able(sites.rows)
+        each = sites.auc[able] if len(able) else sites.accuracy
+        return np.asarray([lowest(draw[~np.isnan(draw)]) for draw in each.T])
+
+    def of_cells(self, cells: Numbers) -> float:
+        """A goal about decisions, from counts by group, class, and whether they are right; NaN where these do not define it."""
+        size = cells.sum(-1)
+        match self.goal.name:
+            case "worst_group":
+                return float((cells[..., 1][size > 0] / size[size > 0]).min()) if size.sum(0).all() else float("nan")
+            case "fair":
+                with np.errstate(invalid="ignore"):
+                    return float(self._score(Rates(size[:, 0], size[:, 1], cells[:, 0, 0] / size[:, 0], cells[:, 1, 1] / size[:, 1])))
+            case _:
+                return float(cells[..., 1].sum() / size.sum()) if size.any() else float("nan")
 
     @property
     def _score(self) -> Score:
@@ -199,29 +213,29 @@ def _mean(values: Numbers, w: Numbers) -> float:
     return float((values * w).sum() / w.sum()) if w.sum() > 0 else float("nan")
 
 
-def able_sites(site: NDArray[np.int64], labels: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
-    """The sites that have enough rows of either class for an AUC; of more than two classes, all."""
-    if classes != 2:
-        return np.unique(site)
-    sites = int(site.max()) + 1 if len(site) else 0
-    counts = np.stack([np.bincount(site[labels == k], minlength=sites) for k in (0, 1)])
+def able_sites(rows: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The sites that have enough rows of either class for an AUC, from the rows of each, (sites, 2).
+
+    >>> able_sites(np.array([[9.0, 5.0], [9.0, 1.0]])), able_sites(np.array([[9.0, 0.0], [9.0, 1.0]]))
+    (array([0]), array([1]))
+    """
     for least in (LEAST, 1):
-        if (able := np.flatnonzero((counts >= least).all(0))).size:
+        if (able := np.flatnonzero((rows >= least).all(1))).size:
             return able
     return able
 
 
-def about_sites(data: Data, classes: int) -> str | None:
-    """What there is to say of sites that have too few validation rows for the worst one to be looked for among them."""
-    held = data.split("validation")
-    assert held is not None
-    labels, site = held.column("labels").cpu().numpy(), np.repeat(np.arange(len(held.names)), held.sizes)
-    enough = int((np.stack([np.bincount(site[labels == k], minlength=len(held.names)) for k in range(2)]) >= LEAST).all(0).sum())
-    if classes != 2 or enough == len(data.names):
+def about_sites(held: NDArray[np.int64], sites: int) -> str | None:
+    """What there is to say of sites that have too few validation rows for the worst one to be looked for among them.
+
+    held: the validation rows of each site and class
+    """
+    enough = int((held >= LEAST).all(1).sum())
+    if held.shape[1] != 2 or enough == sites:
         return None
     if not enough:
         return f"No site has {LEAST} validation rows of either class, so that which site is the worst is not known well."
-    return f"{enough} of {len(data.names)} sites have {LEAST} validation rows of either class, and the worst is looked for among these."
+    return f"{enough} of {sites} sites have {LEAST} validation rows of either class, and the worst is looked for among these."
 
 
 def lowest(values: Numbers) -> float:
@@ -236,38 +250,12 @@ def lowest(values: Numbers) -> float:
     return float(np.sort(values)[:number].mean())
 
 
-def ranked(margin: Numbers, labels: NDArray[np.int64], w: Numbers, which: str = "auc", max_fpr: float = 1.0) -> float:
-    """AUC, average precision or partial AUC of rows with weights; NaN where a class has none.
-
-    >>> ranked(np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1]), np.ones(4))
-    0.75
-    """
-    _, place = np.unique(-margin, return_inverse=True)  # from the top
-    p, n = (np.bincount(place, w * (labels == k)) for k in (1, 0))
-    if not p.sum() or not n.sum():
-        return float("nan")
-    tp, fp = p.cumsum(), n.cumsum()
-    if which == "ap":
-        kept = p > 0
-        return float((p[kept] * tp[kept] / (tp + fp)[kept]).sum() / p.sum())
-    tpr, fpr = np.concatenate([[0.0], tp / p.sum()]), np.concatenate([[0.0], fp / n.sum()])
-    if which == "auc":
-        return _area(tpr, fpr)
-    inside = fpr <= max_fpr  # of a step at the bound the lower end closes the area
-    x, y = np.append(fpr[inside], max_fpr), np.append(tpr[inside], np.interp(max_fpr, fpr, tpr))
-    return _area(y, x) / max_fpr
-
-
-def _area(y: Numbers, x: Numbers) -> float:
-    return float(((y[1:] + y[:-1]) * np.diff(x)).sum() / 2)
-
-
-def make_measure(goal: Goal, data: Data, classes: int, names: Any, sensitive: str | None, **options: Any) -> Measure:
-    """The measure of a goal on some rows; `names` are those of the sensitive column's values."""
-    if sensitive is not None and (sensitive not in data.fields or sensitive not in names):
-        have = sorted(set(names) & set(data.fields) - {"inputs", "labels", "site", "group"})
+def make_measure(goal: Goal, columns: Collection[str], classes: int, names: Any, sensitive: str | None, **options: Any) -> Measure:
+    """The measure of a goal on rows with some columns; `names` are those of the sensitive column's values."""
+    if sensitive is not None and (sensitive not in columns or sensitive not in names):
+        have = sorted(set(names) & set(columns) - {"inputs", "labels", "site", "group"})
         raise ConfigError(f"the sensitive column {sensitive!r} must be one of categories that the rows have; they have "
-                          f"{', '.join(have) or 'none'}")
+                          f"{', '.join(have) or 'none'}: keep it, with keep = [{json.dumps(sensitive)}] in [data]")
     if sensitive is not None and len(names[sensitive]) > MANY:
         raise ConfigError(f"the sensitive column {sensitive!r} has {len(names[sensitive])} values, and groups are {MANY} at most: bring it "
                           "into ranges, or name another one")
@@ -275,11 +263,13 @@ def make_measure(goal: Goal, data: Data, classes: int, names: Any, sensitive: st
     return found if sensitive is None else replace(found, sensitive=sensitive, groups=len(names[sensitive]))
 
 
-def lacking_group(measure: Measure, data: Data) -> int | None:
-    """A group without training rows of those whose rates fairness compares; None where every group has some."""
+def lacking_group(measure: Measure, cells: NDArray[np.int64]) -> int | None:
+    """A group without training rows of those whose rates fairness compares; None where every group has some.
+
+    cells: the training rows of each group and class
+    """
     if measure.goal.name != "fair" or measure.sensitive is None:
         return None
-    group, labels = (data.column(name).cpu().numpy() for name in (measure.sensitive, "labels"))
-    negatives, positives = (np.bincount(group[labels == k], minlength=measure.groups) for k in (0, 1))
+    negatives, positives = cells.T
     rows = {"equalised odds": np.minimum(negatives, positives), "demographic parity": negatives + positives}.get(measure.kind, positives)
     return None if rows.all() else int(rows.argmin())

@@ -17,27 +17,39 @@ from torch import Tensor
 from ..data import Data
 from ..errors import Diverged, NonFinite
 from ..federation.federation import Federation
+from ..federation.placed import Placed
 from ..metrics.personal import Adaptation
 from ..objectives import cross_entropy
+from ..problems.kinds import Minimization
 from ..studies.build import Prepared
 from ..studies.job import Job
 
 MANY = 4096  # more inputs than this are pictures, which a model of columns does not fit
 
 
-def alone(job: Job, rounds: int, local_steps: int, batch: int, lrs: tuple[float, ...]) -> tuple[Tensor, float]:
-    """Every site's own model after as many steps as in the federation, and the step size; the one that is best on validation rows."""
-    fed = Federation(cross_entropy(job.model), job.fed.data, engine="auto", seed=job.fed.setting.seed, device=job.fed.data.device)
-    found: list[tuple[float, float, Tensor]] = []
+def alone(fed: Federation[Minimization], job: Job, rounds: int, local_steps: int, batch: int,
+          lrs: tuple[float, ...]) -> tuple[Placed, float]:
+    """Every site's own model, which stays there, after as many steps as in the federation, and the step size; the one that is best on
+    validation rows. `fed` has the sites with plain cross-entropy.
+    """
+    found: list[tuple[float, float, Placed]] = []
     for lr in lrs:
         fed.counters = dict.fromkeys(fed.counters, 0)
         own = Adaptation(lr, rounds * local_steps, batch).of(fed, job.given.vector)
         with suppress(Diverged, NonFinite):
-            found.append((job.evaluation.at_clients(fed, own, "validation")["loss"], lr, fed.collect(own)))
+            found.append((job.evaluation.at_clients(fed, own, "validation")["loss"], lr, own))
     if not found:
         raise Diverged(f"every site alone diverges at all step sizes of {list(lrs)}, on these rows: scale the inputs")
-    _, lr, vectors = min(found, key=lambda one: one[0])
-    return vectors, lr
+    _, lr, kept = min(found, key=lambda one: one[0])
+    return kept, lr
+
+
+def collected_alone(job: Job, rounds: int, local_steps: int, batch: int, lrs: tuple[float, ...]) -> tuple[Tensor, float]:
+    """The same in a simulation, which has the models of all sites at hand."""
+    fed = Federation(cross_entropy(job.model), job.fed.data, engine="auto", seed=job.fed.setting.seed, device=job.fed.data.device,
+                     min_batch=job.fed.setting.min_batch)
+    kept, lr = alone(fed, job, rounds, local_steps, batch, lrs)
+    return fed.collect(kept), lr
 
 
 def pooled(rows: Prepared, seed: int, balanced: bool) -> dict[str, Callable[[Tensor], Tensor]]:

@@ -9,13 +9,11 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from statistics import fmean
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..errors import ConfigError
-from ..studies.build import Prepared, assemble
+from ..studies.build import assemble
+from ..studies.cells import Tally
 from ..studies.description import parse
-from .bench import CELLS, Bench, Trial
+from .bench import Bench, Trial, tallied
 from .goals import FIRST, Method, Setting
 from .training import Outcome, Tree, decide, tree_of
 
@@ -147,27 +145,15 @@ class Search:
 
 def further(bench: Bench, splits: int) -> Iterator[int]:
     """The numbers of further splits; where a class or group is rare, splits are passed over that leave it out and the first does not."""
-    first = bench.rows(0)
-    wanted = bool(first.data.fields) and 0 < _rarest(first) < RARE  # real sites do not say
-    usable = (split for split in range(1, TRIED * splits) if not wanted or _as_whole(bench.rows(split), first))
+    first = tallied(bench.rows(0), bench.measure)
+    usable = (split for split in range(1, TRIED * splits)
+              if not 0 < first.rarest < RARE or _as_whole(tallied(bench.rows(split), bench.measure), first))
     return islice(usable, splits - 1)
 
 
-def _as_whole(rows: Prepared, first: Prepared) -> bool:
-    """Whether both parts have rows of every class, and the training rows of every class and group that the first split's have."""
-    return _rarest(rows) > 0 and _cells(rows).shape == _cells(first).shape
-
-
-def _rarest(rows: Prepared) -> int:
-    """The rows of the class, or of the class and group, that has the fewest of them, among training or among validation rows."""
-    parts, classes = (rows.data, rows.data.split("validation")), len(rows.test.classes)
-    each = [np.bincount(part.column("labels").cpu().numpy(), minlength=classes) for part in parts if part is not None]
-    return int(min(counts.min() for counts in (*each, _cells(rows))))
-
-
-def _cells(rows: Prepared) -> NDArray[np.int64]:
-    """How many training rows there are of every class and group that has any."""
-    return np.bincount(rows.data.column(CELLS if CELLS in rows.data.fields else "labels").cpu().numpy())
+def _as_whole(rows: Tally, first: Tally) -> bool:
+    """Whether both parts have rows of every class, and the training rows of as many classes and groups as the first split's have."""
+    return rows.rarest > 0 and len(rows.cells) == len(first.cells)
 
 
 def best_of(chosen: Sequence[Chosen]) -> Chosen:

@@ -14,7 +14,6 @@ from ..studies.description import parse
 from ..studies.federating import KEPT, Meeting, agreed_schema, from_words, name_of, refuse_pooled, words_of
 from ..training.files import write_whole
 from .bench import ANY
-from .elsewhere import refuse_goal
 from .finishing import FIT, _name
 from .fit import USED, fit
 from .goals import find_goal
@@ -26,7 +25,7 @@ MADE = "fit"  # in the folder of the run: that of the fit
 
 def fit_words(base: Tree, goal: str, options: Options, meeting: Meeting) -> dict[str, Any]:
     """A fit in words; mistakes are said before anybody is asked."""
-    refuse_goal(find_goal(goal).name)
+    find_goal(goal)
     config = parse({**ANY, **base})
     refuse_pooled(config)
     if config.data.schema is not None:

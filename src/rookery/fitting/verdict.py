@@ -22,6 +22,10 @@ class Tested:
     values: dict[str, Found]
     draws: dict[str, NDArray[np.float64]]
 
+    def joined(self, other: Tested) -> Tested:
+        """This one with further models, on the same rows in the same draws."""
+        return Tested(self.values | other.values, self.draws | other.draws)
+
     def difference(self, label: str, to: str) -> Found:
         """What a model has more than another on the same rows."""
         draws = self.draws[label] - self.draws[to]

@@ -22,7 +22,7 @@ from .federated import Scores, by_client, evaluate
 from .histogram import Ranked, auc, average_precision, default_edges, histograms_by_client, partial_auc, refined_edges, score_histogram
 from .intervals import AucDifference, Interval, auc_interval, bootstrap_interval, delong, delong_test, wilson
 from .personal import Adaptation
-from .resampling import resampled
+from .resampling import ByClient, decided_cells, resampled, resampled_by_client
 from .rows import class_sums, from_sums
 from .subgroups import Group, by_group
 from .thresholds import Rates, best_thresholds, group_histograms
@@ -30,6 +30,7 @@ from .thresholds import Rates, best_thresholds, group_histograms
 __all__ = [
     "Adaptation",
     "AucDifference",
+    "ByClient",
     "Calibrator",
     "Confusion",
     "Decision",
@@ -53,6 +54,7 @@ __all__ = [
     "choose_threshold",
     "class_sums",
     "decide",
+    "decided_cells",
     "decision_curve",
     "default_edges",
     "delong",
@@ -67,6 +69,7 @@ __all__ = [
     "refined_edges",
     "reliability",
     "resampled",
+    "resampled_by_client",
     "score_histogram",
     "wilson",
 ]

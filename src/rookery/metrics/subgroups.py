@@ -9,8 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..data.batch import Batch
-from ..errors import DataError, ProblemError
+from ..errors import ProblemError
 from ..federation.federation import Federation
 from ..federation.oracles import Client
 from ..federation.placed import Placed
@@ -19,6 +18,7 @@ from ..problems.base import Problem
 from .calibration import Calibrator
 from .decisions import Confusion, auc_interval_from_histogram, probabilities_off
 from .federated import margin_of, outputs_of
+from .groups import group_of
 from .histogram import auc, default_edges, histograms_by_client
 from .intervals import Interval, wilson
 
@@ -70,7 +70,7 @@ class GroupSums(Program):
         b = c.rows(self.split)
         if not len(b.labels):
             return torch.zeros(self.groups * (2 * len(edges) + 6), dtype=torch.float64, device=b.labels.device)
-        group = self._group(b)
+        group = group_of(b, self.field, self.groups)
         margin = margin_of(outputs_of(c.problem, x, b.inputs, 2)).to(group.device)
         score = margin.nan_to_num()  # of a NaN the sum of probabilities tells
         histograms = histograms_by_client(score, b.labels, group, self.groups, edges)
@@ -81,16 +81,6 @@ class GroupSums(Program):
         sums = torch.cat([histograms.flatten(1), above, predicted[:, None]], 1)
         sums[withheld] = 0
         return torch.cat([sums, withheld.double()[:, None]], 1).flatten()
-
-    def _group(self, b: Batch) -> Tensor:
-        if self.field not in b.fields:
-            raise DataError(f"the field of the groups must be one of the rows' fields {sorted(b.fields)}; got {self.field!r}")
-        group = b.fields[self.field]
-        if group.dtype != torch.int64 or group.ndim != 1 or bool(((group < 0) | (group >= self.groups)).any()):
-            raise DataError(f"the field {self.field!r} must hold a whole number (int64) from 0 to {self.groups - 1} for each row; got "
-                            f"{group.dtype} of shape {tuple(group.shape)} from {group.min()} to {group.max()}: number the groups from 0, "
-                            "and give rows of which it is not known a number too")
-        return group
 
 
 def by_group(fed: Federation[Problem], x: Tensor | Placed, split: str, field: str, groups: int, *, threshold: float = 0.0,

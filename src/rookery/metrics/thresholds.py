@@ -20,6 +20,7 @@ from ..federation.placed import Placed
 from ..federation.program import Program
 from ..problems.base import Problem
 from .federated import margin_of, outputs_of
+from .groups import group_of
 from .histogram import default_edges, histograms_by_client
 
 LEVELS = 101  # rates that groups are brought to, from 0 to 1
@@ -54,7 +55,7 @@ class HalfHistograms(Program):
         b = c.rows(self.split)
         if not len(b.labels):
             return torch.zeros(4 * self.groups * (len(edges) + 1), dtype=torch.float64, device=b.labels.device)
-        group = torch.zeros_like(b.labels) if self.field is None else b.fields[self.field]
+        group = group_of(b, self.field, self.groups)
         margin = margin_of(outputs_of(c.problem, x, b.inputs, 2)).to(group.device).nan_to_num()
         cell, half = 2 * group + (b.labels > 0), torch.zeros_like(group)
         for number in range(2 * self.groups):

@@ -77,6 +77,8 @@ class Model:
         self._sizes = [p.numel() for p in trained.values()]
         self.size = sum(self._sizes)
         self.stochastic = any(isinstance(layer, _RANDOM) or _dropout_inside(layer) for layer in module.modules())
+        # masks of dropout are drawn in the order of memory, and shall not depend on it
+        self._images = not self.stochastic and any(isinstance(layer, nn.Conv2d) for layer in module.modules())
         self.heavy = next((type(layer).__name__ for layer in module.modules() if isinstance(layer, _HEAVY)), None)
 
     def vector(self) -> Tensor:
@@ -93,6 +95,13 @@ class Model:
 
     def __call__(self, x: Tensor, *inputs: Any) -> Any:
         """The module's output at parameters x, in training mode."""
+        if self._images and not _functional.get():
+            try:
+                return self._run(self.parameters(x), tuple(map(channels_last, inputs)))
+            except RuntimeError:  # such as a view of maps that only the usual order allows; another fault comes again
+                output = self._run(self.parameters(x), inputs)
+                self._images = False
+                return output
         return self._run(self.parameters(x), inputs)
 
     def _run(self, parameters: dict[str, Tensor], inputs: tuple[Any, ...]) -> Any:
@@ -160,6 +169,19 @@ class Model:
                               "Model(module, forward=…) with a function that picks the tensor, such as "
                               "lambda module, inputs: module(inputs).logits")
         return torch.cat(pieces)
+
+
+def channels_last(value: Any) -> Any:
+    """Images with the channels last in memory, where processors pool, normalise and convolve sooner; anything else as it is.
+
+    >>> channels_last(torch.zeros(2, 3, 4, 4)).stride(), channels_last(torch.zeros(2, 1, 4, 4)).stride()
+    ((48, 1, 12, 3), (16, 1, 4, 1))
+    """
+    if not isinstance(value, Tensor) or value.dim() != 4 or value.device.type != "cpu":
+        return value
+    if value.shape[1] == 1 and value.is_contiguous():  # is in both orders at once, and torch takes the strides for the usual one
+        return value.as_strided(value.shape, (value.stride(0), 1, *value.stride()[2:]))
+    return value.contiguous(memory_format=torch.channels_last)
 
 
 def _tensors(layer: nn.Module) -> dict[str, Tensor]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..training.files import append
+from ..training.files import Lines
 
 LONGEST = 2000  # characters of what a server said that are written down
 
@@ -50,21 +49,12 @@ class Audit:
     """The log of one run, a file of lines that only grows."""
 
     def __init__(self, file: Path) -> None:
-        self.file = file
+        self.file, self.lines = file, Lines(file)
 
-    def write(self, entry: Entry) -> None:
-        """Add an entry as a line of its own, or raise `WriteError` and leave the file as it was."""
-        entry = replace(entry, refused=entry.refused[:LONGEST], when=time.strftime("%Y-%m-%d %H:%M:%S"))
-        line = json.dumps(asdict(entry), ensure_ascii=False).encode(errors="replace").decode()
-        append(self.file, line if self._ended() else f"\n{line}")
-
-    def _ended(self) -> bool:
-        """Whether the last line is whole; one that is not would take the next one with it."""
-        if not self.file.exists() or not self.file.stat().st_size:
-            return True
-        with self.file.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read() == b"\n"
+    def write(self, entry: Entry, **used: int) -> None:
+        """Add an entry, with the steps and bytes that were used up, as a line of its own; or `WriteError`, and the file is as it was."""
+        told = {**vars(entry), **used, "refused": entry.refused[:LONGEST], "when": time.strftime("%Y-%m-%d %H:%M:%S")}
+        self.lines.append(json.dumps(told, ensure_ascii=False).encode(errors="replace").decode())
 
     def entries(self) -> Iterator[Entry]:
         """What was written down; a last line that is not whole was being written when the process ended."""

@@ -27,6 +27,7 @@ from ..objectives import balanced_cross_entropy, cross_entropy
 from ..problems.base import Problem
 from ..studies.agreement import name_bytes, raw_problem
 from ..studies.build import Encoding, divide, pose, raw_rows, sites_fields
+from ..studies.cells import CELLS, number_cells
 from ..studies.choices import ModelSection
 from ..studies.terms import Terms
 from .rules import Rules
@@ -113,10 +114,12 @@ class Files:
         self._refuse_other_rows(terms)
         # rows do not depend on the rest of the terms
         key = replace(terms, run={"data": terms.run.get("data", {}), "federation": {"seed": terms.seed}, "algorithm": ANY}, names=(),
-                      part="columns" if terms.part == "columns" else "rows")
+                      sensitive=None, cells=(), part="columns" if terms.part == "columns" else "rows")
         data, classes, counts = self.divided(_Key(key, self._stamps()))
         if terms.part == "columns":
             return raw_problem(), data
+        if terms.sensitive is not None and terms.cells:
+            data, counts = number_cells(data, terms.sensitive, classes, terms.cells), counts | {CELLS: len(terms.cells)}
         counts, shape = counts | {"labels": classes, "site": len(terms.names)}, tuple(data.forms()["inputs"].shape)
         if isinstance(config.model, ModelSection):
             with torch.device("meta"):  # nothing is allocated

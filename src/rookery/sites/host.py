@@ -7,7 +7,7 @@ import json
 import secrets
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from torch import Tensor
 from .. import __version__
 from ..data.store import Data
 from ..engines.frames import VERSION, expect, natural, pack, unpack
+from ..engines.memory import keep_large_blocks
 from ..engines.site import Site
 from ..errors import DataError, EngineError, FrameError, Refused, RookeryError, StateLost, WriteError
 from ..federation.client import Setting
@@ -88,7 +89,7 @@ class _Run:
     def write(self, entry: Entry) -> None:
         """An entry, with what the run has used up since the last one."""
         steps, size = self.written
-        self.audit.write(replace(entry, steps=self.account.steps - steps, bytes=self.account.bytes - size))
+        self.audit.write(entry, steps=self.account.steps - steps, bytes=self.account.bytes - size)
         self.written = self.account.steps, self.account.bytes
 
 
@@ -104,6 +105,7 @@ class Host:
     def __init__(self, name: str, owner: Owner, rules: Rules, folder: Path | str, modules: tuple[str, ...] = ()) -> None:
         self.name, self.owner, self.rules, self.folder, self.modules = name, owner, rules, Path(folder), modules
         self.folder.mkdir(parents=True, exist_ok=True)
+        keep_large_blocks()
         self.runs: dict[str, _Run] = {}  # the one that was asked last at the end
         self.lock = threading.Lock()
 

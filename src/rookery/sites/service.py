@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,8 @@ from ..errors import ConfigError
 from .certificates import SERVER, check
 from .host import Host
 
-THREADS = 4  # frames of several runs, and of one run again while the first is executed
+FRAMES = 4  # at once: of several runs, and of one run again while the first is executed
+LINES = 64  # calls that stay open, each of which has a thread
 # by itself a second process may listen at the same port and take some of the frames, and a server whose frame takes minutes is cut off
 # because it asks too often whether the site is still there
 OWN = [("grpc.so_reuseport", 0), ("grpc.http2.min_ping_interval_without_data_ms", 10_000)]
@@ -30,8 +33,11 @@ class Service:
         if certificates is None and not address.startswith("unix:"):
             raise ConfigError(f"a site that listens at {address!r} needs certificates, so that nobody else can ask it anything: write "
                               "certificates = \"folder\", or listen at a unix:path")
-        handler = grpc.method_handlers_generic_handler("rookery.Site", {"Answer": grpc.unary_unary_rpc_method_handler(self._answer)})
-        self.server: Any = grpc.server(ThreadPoolExecutor(THREADS), handlers=(handler,), options=[*OPTIONS, *OWN])
+        handler = grpc.method_handlers_generic_handler("rookery.Site", {"Answer": grpc.stream_stream_rpc_method_handler(self._answers)})
+        self.turns, self.ending = threading.Semaphore(FRAMES), False
+        self.idle: set[Any] = set()  # lines on which nothing is under way
+        self.server: Any = grpc.server(ThreadPoolExecutor(LINES), handlers=(handler,), options=[*OPTIONS, *OWN],
+                                       maximum_concurrent_rpcs=LINES)
         if certificates is not None:
             key, certificate, authority = read_pems(Path(certificates), "site")
             check(host.name, Path(certificates), key, certificate, authority)
@@ -48,13 +54,32 @@ class Service:
         self.server.start()
 
     def stop(self, grace: float | None = 1.0) -> None:
-        self.server.stop(grace).wait()
+        self.end(grace).wait()
+
+    def end(self, grace: float | None) -> Any:
+        """Take no more frames, and answer those that are under way within `grace` seconds; gives what can be waited for."""
+        self.ending = True
+        for context in list(self.idle):
+            context.cancel()
+        return self.server.stop(grace)
 
     def wait(self) -> None:
         self.server.wait_for_termination()
 
-    def _answer(self, frame: bytes, context: Any) -> bytes:
+    def _answers(self, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
         # every site has a certificate of the same authority, and only the server may ask
-        if self.secure and SERVER.encode() not in context.auth_context().get("x509_subject_alternative_name", []):
+        if self.secure and SERVER.encode() not in (context.peer_identities() or ()):
             context.abort(grpc.StatusCode.PERMISSION_DENIED, "only the federation's server may ask this site")
-        return self.host.answer(frame)
+        self.idle.add(context)
+        try:
+            for frame in frames:
+                self.idle.discard(context)
+                with self.turns:
+                    reply = self.host.answer(frame)
+                yield reply
+                del frame, reply  # they may be large, and the next frame may be long in coming
+                self.idle.add(context)
+                if self.ending:
+                    return
+        finally:
+            self.idle.discard(context)

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..data import Data, Table, hold_out
 from ..data.tables.rows import fingerprint
 from ..errors import RookeryError
-from ..fitting.bench import CELLS, Memory, least_rows, with_cells
+from ..fitting.bench import Memory, least_rows, tallied, with_cells
 from ..fitting.goals import GOALS, Goal, Setting, find_goal, methods
 from ..fitting.measures import MANY, Measure, lacking_group
 from ..fitting.options import Options
@@ -27,6 +27,7 @@ from ..fitting.search import LRS, Chosen, Search, best_of
 from ..fitting.training import Tree
 from ..metrics.calibration import calibrate
 from ..studies.build import Prepared, assemble
+from ..studies.cells import CELLS
 from ..studies.description import parse
 from ..studies.job import Job
 
@@ -128,7 +129,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sensitive = "sensitive" if "sensitive" in data.fields else None
         measure = Measure(goal, len(self.classes_), sensitive, max(1, len(self.sensitive_values_)), self.kind, self.gap, self.max_fpr)
         bench = Memory(lambda split: with_cells(self._prepared(data, table, seed + split), sensitive), measure)
-        lacking = lacking_group(measure, bench.rows(0).data)
+        lacking = lacking_group(measure, tallied(bench.rows(0), measure).train)
         if lacking is not None:
             warnings.warn(f"the group {self.sensitive_values_[lacking]!r} has no training rows by which to compare it ({self.kind}), so "
                           "that no method trains for fairness", UserWarning, stacklevel=3)

@@ -24,7 +24,9 @@ from ..errors import ConfigError, DataError
 from ..federation.federation import Federation
 from ..federation.oracles import Client
 from ..federation.program import Program
+from ..metrics.groups import group_of
 from ..problems.kinds import Minimization
+from .cells import Tally
 
 LEAST = 10  # rows of a category at one site, for its name to leave that site
 WIDEST = 200  # bytes of a category's name
@@ -73,10 +75,6 @@ class Agreement(Program):
             own, counts = _unique(texts[:, k])
             out[k] = sum(count for name, count in zip(own, counts, strict=True) if name and name not in known)
         return out
-
-    def positives(self, c: Client, nothing: Tensor) -> Tensor:
-        """How many of this client's rows are positive."""
-        return (c.rows().labels > 0).double().sum()[None]
 
     def form(self, c: Client, nothing: Tensor) -> Tensor:
         """The shape of an input that is an array, which fills eight places."""
@@ -224,10 +222,40 @@ def agree_on_arrays(fed: Federation[Any], least: int = LEAST) -> tuple[tuple[str
     return tuple(sorted(labels.categories, key=order)), tuple(forms[0][1 : 1 + int(forms[0][0])].tolist())
 
 
+@dataclass(frozen=True)
+class Counting(Program):
+    """How many of a client's rows of a split are of each group and class; without a field all are of one group."""
+
+    split: str
+    classes: int
+    field: str | None = None
+    groups: int = 1
+
+    def counts(self, c: Client, nothing: Tensor) -> Tensor:
+        """(groups, classes)."""
+        b = c.rows(self.split)
+        cell = group_of(b, self.field, self.groups) * self.classes + b.labels
+        return torch.bincount(cell.cpu(), minlength=self.groups * self.classes).double().reshape(self.groups, self.classes)
+
+    def positives(self, c: Client, nothing: Tensor) -> Tensor:
+        """How many of this client's rows are positive."""
+        return (c.rows(self.split).labels > 0).double().sum()[None]
+
+
+def count_rows(fed: Federation[Any], classes: int, field: str | None, groups: int, by_site: bool) -> Tally:
+    """How many rows the clients of a federation have; by group and class from sums, of validation rows by client where it is wanted."""
+    nothing = torch.zeros(1)
+    with fed.phase("setup"):
+        train = fed.sum(fed.map(Counting("train", classes, field, groups).counts, fed.broadcast(nothing)))
+        held = fed.map(Counting("validation", classes).counts, fed.broadcast(nothing))
+        own = fed.collect(held) if by_site else fed.sum(held)
+    return Tally(train.cpu().numpy().astype(np.int64), own.cpu().numpy().astype(np.int64).reshape(-1, classes))
+
+
 def count_positives(fed: Federation[Any]) -> list[float]:
     """How many positive training rows every client has."""
     with fed.phase("setup"):
-        return [float(number) for number in fed.collect(fed.map(Agreement().positives, fed.broadcast(torch.zeros(1))))]
+        return [float(number) for number in fed.collect(fed.map(Counting("train", 2).positives, fed.broadcast(torch.zeros(1))))]
 
 
 def raw_problem() -> Minimization:

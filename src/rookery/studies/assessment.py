@@ -184,7 +184,7 @@ def _interval(found: Interval | None) -> list[float] | None:
 def _subgroups(fed: Federation[Any], x: Tensor, split: str, field: str, values: tuple[str, ...], calibrator: Calibrator,
                margin: float) -> list[dict[str, Any]]:
     """Scores by the values of a column; rows that the server has itself, those of no split, need not be withheld from it."""
-    least = 1 if split == "train" else SHOWN
+    least = 1 if split == "train" else max(SHOWN, fed.setting.min_batch)
     found = by_group(fed, x, split, field, len(values), threshold=margin, calibrator=calibrator, least=least)
     return [{"group": values[group.value] or "missing", "rows": group.rows, "positives": group.positives, "withheld": group.withheld,
              "AUC": _interval(group.auc), "predicted": group.predicted, "observed": _interval(group.observed),

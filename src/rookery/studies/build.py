@@ -29,8 +29,10 @@ from ..objectives import balanced_cross_entropy, cross_entropy
 from ..objectives.declare import with_site
 from ..objectives.given import Given
 from ..problems.base import Problem
+from ..problems.kinds import Minimization
 from ..problems.model import Model
 from .agreement import agree, raw_fields, raw_problem
+from .cells import CELLS, Tally
 from .choices import ModelSection
 from .description import Description
 from .job import Job
@@ -69,6 +71,7 @@ class Prepared:
 
     test: the rows that the server tests on, with the names of classes and columns
     elsewhere: real sites, which have the rows; `data` and `test` have none then
+    tally: how many rows real sites have, where they were asked
     """
 
     data: Data
@@ -76,13 +79,15 @@ class Prepared:
     notes: tuple[str, ...] = ()
     setup: Ledger = field(default_factory=Ledger)
     elsewhere: Elsewhere | None = None
+    tally: Tally | None = None
 
     @property
     def counts(self) -> dict[str, int]:
         """How many values columns have, where everybody agrees on them."""
         declared = {} if self.test.rows is None else self.test.rows.schema.declared
         real = {} if self.elsewhere is None else {"labels": len(self.test.classes), "site": len(self.data.names)}
-        return {name: len(values) for name, values in declared.items()} | real
+        cells = {} if self.tally is None else {CELLS: len(self.tally.cells)}
+        return {name: len(values) for name, values in declared.items()} | real | cells
 
 
 def prepare(config: Description, split: int = 0) -> Prepared:
@@ -128,6 +133,13 @@ def assemble(config: Description, rows: Prepared, folder: Path | None = None) ->
     # another seed than that of the run, which would draw the same rows and cohorts once more
     warm_up = None if config.warm_up.rounds == 0 else make(balanced_cross_entropy(given.model), "warm-up", "samples", seed + 2**32)
     return Job(config, fed, warm_up, given, rows.test, _personal(config, given, make, seed), rows.notes)
+
+
+def plain_federation(config: Description, rows: Prepared) -> Federation[Minimization]:
+    """The sites with plain cross-entropy of a description's model, whatever its objective: for what each of them counts or trains alone."""
+    shape = tuple(rows.test.fields["inputs"].shape[1:])
+    data, given, _ = pose(config, rows.data, shape, len(rows.test.classes), rows.data.names, rows.counts)
+    return _Maker(config, rows, data, None)(cross_entropy(given.model), "personal", "samples", config.federation.seed)
 
 
 def pose(config: Description, rows: Data, shape: tuple[int, ...], classes: int, names: Sequence[str],

@@ -129,11 +129,14 @@ def _digests(descriptions: dict[str, Tree]) -> dict[str, str]:
     return {label: own_digest(parse(tree)) for label, tree in descriptions.items()}
 
 
-def own_digest(config: Description) -> str:
-    """What one's own files hold, data and modules: another file of the same name is another trial. Empty where there are none."""
+def own_digest(config: Description, here: bool = True) -> str:
+    """What one's own files hold, data and modules: another file of the same name is another trial. Empty where there are none.
+
+    here: whether the rows are; real sites have files of their own
+    """
     found, data = blake2b(digest_size=16), config.data
     tables = (data.path,) if isinstance(data.path, str) else data.path
-    named = [name for name in (*tables, data.schema, data.npz, data.test, data.images) if name]
+    named = [name for name in ((*tables, data.schema, data.npz, data.test, data.images) if here else (data.schema,)) if name]
     own = [locate(name) for name in named] + config.own_files
     for path in own:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:

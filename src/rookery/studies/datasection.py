@@ -87,7 +87,8 @@ class DataSection:
         own = [k for k in ("label", "site", "group", "test", "keep", "drop", "text", "schema") if getattr(self, k)]
         if own and sources and not self.path and self.npz is None:
             raise ConfigError(f"{own[0]} names a column or file of your own table; it goes with table or npz")
-        if (self.keep or self.drop or self.text or self.delimiter is not None or (self.schema and sources)) and not self.path:
+        kept = self.keep and not (self.schema and not sources)  # a schema's columns may be kept where it has no rows here
+        if (kept or self.drop or self.text or self.delimiter is not None or (self.schema and sources)) and not self.path:
             raise ConfigError("keep, drop, text and schema are about the columns of a table, and delimiter is of one; an npz file has the "
                               "arrays you put into it")
         if self.delimiter is not None and len(self.delimiter) != 1:

@@ -158,14 +158,20 @@ def prepare_at(config: Description, reached: Reached, split: int = 0) -> Prepare
     schema = None if data.npz is not None or data.images is not None else agreed_schema(config)
     terms = Terms.of(config, "columns", seed=section.seed, split=split, schema=None if schema is None else schema.to_toml(), size=data.size,
                      label=(data.label or "labels") if data.npz is not None else None, positive=data.positive if schema is None else ())
-    engine, roster = reached.greet(config, terms, section.seed)
-    fed = Federation(raw_problem(), roster, engine=engine, only_sums=section.only_sums, min_batch=section.min_batch, seed=section.seed,
-                     precision=section.autocast)
+
+    def made(terms: Terms) -> Federation[Any]:
+        engine, roster = reached.greet(config, terms, section.seed)
+        return Federation(raw_problem(), roster, engine=engine, only_sums=section.only_sums, min_batch=section.min_batch,
+                          seed=section.seed, precision=section.autocast)
+
+    fed = made(terms)
+    roster = fed.data
     terms = replace(terms, names=roster.names)
     if schema is None:
         classes, shape = agree_on_arrays(fed, data.category_rows)
         setup.absorb(fed.ledger)
         terms = replace(terms, classes=classes)
+        fed = made(terms)  # from here on labels are places among the classes that all sites have
         test: NoRows = NoRows({"inputs": torch.zeros(0, *shape), "labels": torch.zeros(0, dtype=torch.int64)}, classes, data.source)
         named = [classes.index(str(one)) if str(one) in classes else one for one in data.positive]
     else:

@@ -66,10 +66,14 @@ class Personal:
     alone: Adaptation
     start: Tensor
 
+    def adapted(self, vector: Tensor) -> Placed:
+        """Every site's own model, which stays there."""
+        return self._of(self.how, vector)
+
     def scores(self, evaluation: Evaluation, vector: Tensor, split: str, ledger: Ledger) -> Metrics:
         """Scores of the sites' rows, each by the model that its site has adapted."""
         try:
-            found = evaluation.at_clients(self.fed, self._of(self.how, vector), split)
+            found = evaluation.at_clients(self.fed, self.adapted(vector), split)
         except (Diverged, NonFinite) as error:
             raise Diverged(f"sites that adapt the model by {self.how.steps} steps of {self.how.lr:g} come to models that are not finite: "
                            f"lower personal.lr, or the objective's own step size ({error})") from None
@@ -81,7 +85,7 @@ class Personal:
         rows: list[dict[str, Any]] = [{} for _ in self.fed.data.names]
         if self.fed.only_sums:
             return rows
-        for title, own in (("adapted", self._of(self.how, vector)), ("alone", self._of(self.alone, self.start))):
+        for title, own in (("adapted", self.adapted(vector)), ("alone", self._of(self.alone, self.start))):
             for row, scores in zip(rows, evaluation.site_scores(self.fed, own, split), strict=True):
                 row |= {f"{title} {name}": value for name, value in scores.items()}
         ledger.absorb(self.fed.ledger)

@@ -31,6 +31,7 @@ class Terms:
     encoder: of tables: what the sites have agreed on, as JSON
     classes: of arrays and pictures: the classes that the sites have agreed on
     names:   those of all clients
+    sensitive, cells: of a fit about groups: their column, and what some training row has of class and group, which a column then numbers
     """
 
     part: str
@@ -44,6 +45,8 @@ class Terms:
     encoder: Mapping[str, Any] | None = None
     classes: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    sensitive: str | None = None
+    cells: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, config: Description, part: str, **more: Any) -> Terms:

@@ -41,18 +41,50 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 def append(path: Path, line: str) -> None:
     """Add a line, or leave the file as it was."""
-    try:
-        with path.open("ab", buffering=0) as file:
-            before, content = file.tell(), f"{line}\n".encode()
+    Lines(path).append(line)
+
+
+class Lines:
+    """A file that grows by whole lines. It stays open; one that was moved or deleted meanwhile is made anew."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._open = path, -1
+
+    def append(self, line: str) -> None:
+        """Add a line, or leave the file as it was. A last line that is not whole, by a process that was killed, is ended first."""
+        try:
+            size, content = self._size(), f"{line}\n".encode()
             try:
                 while content:
-                    content = content[file.write(content):]
+                    content = content[os.write(self._open, content):]
             except BaseException:
                 with suppress(OSError):
-                    file.truncate(before)
+                    os.ftruncate(self._open, size)
                 raise
-    except OSError as error:
-        raise refusal(path, error) from None
+        except OSError as error:
+            self.close()
+            raise refusal(self.path, error) from None
+
+    def _size(self) -> int:
+        """How long the file is, which is open from here on."""
+        if self._open >= 0:
+            own = os.fstat(self._open)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(own, os.stat(self.path)):
+                    return own.st_size
+            self.close()
+        self._open = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        size = os.fstat(self._open).st_size
+        if size and os.pread(self._open, 1, size - 1) != b"\n":
+            size += os.write(self._open, b"\n")
+        return size
+
+    def close(self) -> None:
+        if self._open >= 0:
+            os.close(self._open)
+        self._open = -1
+
+    __del__ = close
 
 
 def refusal(path: Path, error: Exception) -> WriteError:

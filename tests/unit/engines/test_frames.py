@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from recorded_frames import Moment, bits, held, steady, text
 from torch import Tensor
 
 from rookery import SCAFFOLD
-from rookery.engines.frames import DTYPES, build, describe, pack, unpack
+from rookery.engines.frames import DTYPES, build, describe, digest_of_tensors, pack, unpack
 from rookery.errors import FrameError
 
 
@@ -112,3 +113,40 @@ def test_non_finite_values_are_refused_where_finite_ones_are_asked_for(bad: floa
         assert bits(unpack(frame, finite=False)[1][3]) == bits(torch.tensor([1.0, bad], dtype=dtype))
         with pytest.raises(FrameError, match="tensor 3 holds a non-finite value"):
             unpack(frame)
+
+
+def longhand(body: bytes) -> bytes:
+    """The digest of tensors' bytes as the page about frames has it, in Python's own numbers."""
+    odd = [(k * 0x9E3779B97F4A7C15 | 1) % 2**64 for k in range(1, 65)]
+    whole = len(body) // 512 * 512
+    words = [int.from_bytes(body[at : at + 8], "little") for at in range(0, whole, 8)]
+    sums = [sum(word * by for word, by in zip(words[at : at + 64], odd, strict=True)) % 2**64 for at in range(0, len(words), 64)]
+    return hashlib.sha256(b"".join(value.to_bytes(8, "little") for value in sums) + body[whole:]).digest()
+
+
+@pytest.mark.parametrize("size", [0, 8, 511, 512, 513, 1024, 5000])
+def test_the_digest_of_tensors_is_that_of_the_page(size: int) -> None:
+    body = np.random.default_rng(size).bytes(size)
+    assert digest_of_tensors(body) == digest_of_tensors(memoryview(body)) == longhand(body)
+
+
+@steady
+@given(st.integers(0, 8 * 4096 - 1), st.integers(0, 4095), st.integers(0, 4095))
+def test_a_flipped_bit_and_two_words_in_each_other_s_place_are_found(bit: int, one: int, other: int) -> None:
+    value = torch.arange(4096, dtype=torch.int64)
+    frame = bytearray(pack({}, {1: value}))
+    start = len(frame) - 16 - 8 * 4096
+    flipped, swapped = bytearray(frame), bytearray(frame)
+    flipped[start + bit // 8] ^= 1 << bit % 8
+    a, b = slice(start + 8 * one, start + 8 * one + 8), slice(start + 8 * other, start + 8 * other + 8)
+    swapped[a], swapped[b] = frame[b], frame[a]
+    for changed in (flipped, swapped) if one != other else (flipped,):
+        with pytest.raises(FrameError, match="altered or truncated on the way"):
+            unpack(bytes(changed))
+
+
+def test_large_finite_values_whose_sum_is_not_finite_may_cross() -> None:
+    values = torch.full((3,), 3e38)
+    assert torch.equal(unpack(pack({}, {1: values}))[1][1], values)
+    with pytest.raises(FrameError, match="non-finite"):
+        unpack(pack({}, {1: torch.tensor([float("inf"), float("-inf"), 1.0])}))

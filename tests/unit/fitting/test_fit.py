@@ -17,8 +17,8 @@ import rookery
 from rookery import report
 from rookery.errors import ConfigError
 from rookery.fitting import Options, fit
-from rookery.fitting.bench import CELLS
 from rookery.fitting.fit import expected, ready
+from rookery.studies.cells import CELLS
 
 QUICK = Options(rounds=2, local_steps=2, batch=8, jobs=1)
 CANCER: dict[str, dict[str, Any]] = {"data": {"name": "breast-cancer"}, "sites": {"how": "iid", "number": 2}, "model": {"hidden": [3]},

@@ -10,10 +10,10 @@ import torch
 from fits import BASE, job_of, prepared
 
 from rookery.errors import ConfigError
-from rookery.fitting.bench import CELLS
 from rookery.fitting.goals import FIRST, GOALS, Setting, check_choices, find_goal, methods
 from rookery.fitting.training import tree_of
 from rookery.studies.build import assemble
+from rookery.studies.cells import CELLS
 from rookery.studies.description import describe, parse
 
 SETTING = Setting(rounds=4, local_steps=2, batch=8)
@@ -41,6 +41,16 @@ def test_every_method_trains_for_a_round(goal: str, setting: Setting) -> None:
         moved.append((method.label, bool((vector != job.given.vector).any())))
         assert job.description.run.rounds == 4
     assert all(own for _, own in moved), moved
+
+
+@pytest.mark.parametrize("goal", ["ap", "partial_auc"])
+def test_pairs_of_rows_are_as_many_as_sites_ask_for(goal: str) -> None:
+    setting = replace(SETTING, min_batch=5)  # a quarter of a batch would be 2 positives
+    method = methods(GOALS[goal], setting)[-1]
+    base = {**BASE, "federation": {**BASE.get("federation", {}), "min_batch": 5}}
+    job = assemble(parse(tree_of(base, method, setting, 0.1, 0)), prepared(rows=160, sites=2))
+    assert job.fed.setting.min_batch == 5
+    assert torch.isfinite(job.parameters(job.description.algorithm.round(job.fed, job.initial_state()))).all()
 
 
 @pytest.mark.parametrize("goal", GOALS)

@@ -83,7 +83,7 @@ def test_the_worst_site_by_hand() -> None:
     assert measure.of_rows(scored(margin, labels, site)) == pytest.approx(0.8)
     without = np.asarray([1.0] * 10 + [0.0] * 10 + [1.0] * 2)
     assert measure.of_rows(scored(margin, labels, site), without) == 1.0  # a site that is not drawn has no AUC
-    assert able_sites(np.asarray(site), np.asarray(labels), 2).tolist() == [0, 1]
+    assert able_sites(np.asarray([[5.0, 5.0], [5.0, 5.0], [1.0, 1.0]])).tolist() == [0, 1]
     few = scored(margin[-2:] * 2, [1, 0, 1, 0], [0, 0, 1, 1])
     assert measure.of_rows(few) == 0.0  # where all have few rows, these count
     assert measure.of_rows(scored([1.0, 1.0, -1.0], [1, 1, 1], [0, 0, 1])) == 0.0  # of one class accuracy does
@@ -177,9 +177,9 @@ def test_validation_rows_that_lack_a_class_are_refused(goal: str, classes: int) 
 
 def test_a_sensitive_column_must_be_one_of_categories() -> None:
     data, names = prepared(sites=2).data, {"sex": ("f", "m"), "elsewhere": ("x",)}
-    assert make_measure(GOALS["fair"], data, 2, names, "sex", gap=0.1) == Measure(GOALS["fair"], 2, "sex", 2, gap=0.1)
+    assert make_measure(GOALS["fair"], data.fields, 2, names, "sex", gap=0.1) == Measure(GOALS["fair"], 2, "sex", 2, gap=0.1)
     for name in ("elsewhere", "inputs", "age"):
         with pytest.raises(ConfigError, match=f"the sensitive column '{name}' must be one of categories that the rows have; they have sex"):
-            make_measure(GOALS["fair"], data, 2, names, name)
+            make_measure(GOALS["fair"], data.fields, 2, names, name)
     with pytest.raises(ConfigError, match="'sex' has 51 values, and groups are 50 at most: bring it into ranges"):
-        make_measure(GOALS["fair"], data, 2, {"sex": tuple(map(str, range(51)))}, "sex")
+        make_measure(GOALS["fair"], data.fields, 2, {"sex": tuple(map(str, range(51)))}, "sex")

@@ -12,12 +12,13 @@ import torch
 from fits import BASE, job_of, prepared
 
 from rookery.errors import ConfigError
-from rookery.fitting.bench import CELLS, Memory, Trial
+from rookery.fitting.bench import Memory, Trial
 from rookery.fitting.goals import FIRST, GOALS, Method, Setting, methods
 from rookery.fitting.measures import Measure, Scored
 from rookery.fitting.search import Chosen, Clock, Search, best_of, further
 from rookery.fitting.training import Outcome
 from rookery.studies.build import Prepared
+from rookery.studies.cells import CELLS
 
 GRID = (0.03, 0.1, 0.3, 1.0)
 Value = Callable[[str, float, int], float | None]

@@ -14,8 +14,8 @@ from hosts import RUN, Probe, answer, error, frame, greeting, host, step, welcom
 from rookery.engines.frames import pack
 from rookery.errors import WriteError
 from rookery.sites import Host
-from rookery.sites import audit as logging
 from rookery.sites.audit import Audit, Entry
+from rookery.training.files import Lines
 
 
 def entries(at: Host, run: str = RUN) -> list[Entry]:
@@ -93,8 +93,8 @@ def test_lines_that_are_no_entries_are_passed_over(tmp_path: Path) -> None:
     assert [(entry.run, entry.asked) for entry in log.entries()] == [("?", ["ö"])]
 
 
-def _no_space(path: Path, line: str) -> None:
-    raise WriteError(f"{path.name} could not be written (No space left on device)")
+def _no_space(lines: Lines, line: str) -> None:
+    raise WriteError(f"{lines.path.name} could not be written (No space left on device)")
 
 
 def test_what_cannot_be_written_down_does_not_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_what_cannot_be_written_down_does_not_leave(tmp_path: Path, monkeypatch:
     site, account = at.runs[RUN].site, at.runs[RUN].account
     before = site.versions, site.counter, site.last, account.frames
     with monkeypatch.context() as full:
-        full.setattr(logging, "append", _no_space)
+        full.setattr(Lines, "append", _no_space)
         for asked in (frame(2, step(out=3), base=1, want=[3]), frame(2, step("fails"))):
             assert error(at, asked) == ("WriteError", "log.jsonl could not be written (No space left on device)")
         for asked in (greeting(), greeting("new"), frame(1, run="unknown")):

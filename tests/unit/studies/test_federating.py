@@ -138,6 +138,34 @@ def test_arrays_and_pictures(tmp_path: Path) -> None:
         build_at(parse(two), hospitals.reached(tmp_path, "odd", **hosts))
 
 
+def test_sites_that_ask_for_more_rows_than_a_subgroup_shows(tmp_path: Path) -> None:
+    """Subgroups are then told of from as many rows as anything is computed from."""
+    hospitals.write(tmp_path)
+    tree = hospitals.description(tmp_path, federation={"min_batch": 12, "seed": 3})
+    tree["data"]["category_rows"] = 12
+    hosts = {name: hospitals.host(tmp_path, name, hospitals.rules(min_batch=12)) for name in hospitals.NAMES}
+    build_at(parse(tree), hospitals.reached(tmp_path, **hosts)).run(tmp_path / "run", "x", bundle=True)
+    groups = json.loads((tmp_path / "run/about.json").read_text())["assessment"]["subgroups"]["sex"]
+    assert [group["group"] for group in groups] == ["f", "m"]
+    other = build(parse(hospitals.simulated(tmp_path, tree)), tmp_path / "simulated")
+    other.run(tmp_path / "simulated", "x", bundle=True)
+    like = json.loads((tmp_path / "simulated/about.json").read_text())["assessment"]["subgroups"]["sex"]
+    assert [(group["rows"], group["withheld"]) for group in groups] == [(group["rows"], group["withheld"]) for group in like]
+    assert sum(group["withheld"] for group in groups) > 0
+
+
+def test_positives_of_arrays_are_those_of_the_classes_that_all_sites_have(tmp_path: Path) -> None:
+    """A site of one class has it as its first and only one, whether it is positive or not."""
+    for name, rows, label in zip(hospitals.NAMES, (60, 30, 90), ("dog", "cat", "dog"), strict=True):
+        np.savez(tmp_path / f"{name}.npz", inputs=np.zeros((rows, 2), dtype=np.float32), labels=[label] * rows)
+    tree = hospitals.description(tmp_path, data={"npz": "there", "test_at": "sites", "positive": ["dog"]},
+                                 federation={"min_batch": 5, "weights": "positives"})
+    hosts = {name: hospitals.host(tmp_path, name, npz=f"{name}.npz") for name in hospitals.NAMES}
+    fed = build_at(parse(tree), hospitals.reached(tmp_path, **hosts)).fed
+    north, _, west = fed.data.sizes.tolist()
+    assert (fed.weights / fed.weights.sum()).tolist() == pytest.approx([north / (north + west), 0, west / (north + west)])
+
+
 @pytest.mark.parametrize(("changes", "sentence"), [
     ({"data": {"name": "digits"}}, "rows of real sites are in files of theirs"),
     ({"data": {"schema": "schema.toml"}}, "write test_at = \"sites\""),
