@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..errors import AlgorithmError, DataError, EngineError, PlacementError
-from ..federation.client import ClientContext, Drawing, Setting, generators, same
+from ..federation.client import ClientContext, Drawing, Setting
+from ..federation.generators import generators, same
 from ..federation.operations import Map
 from ..federation.reducer import Work
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -19,6 +19,7 @@ from ..errors import AlgorithmError, DataError, EngineError, ProblemError, Rooke
 from ..problems.base import Problem
 from ..problems.checks import depends, failed
 from . import rng
+from .generators import generators, same, seeded
 from .noise import Kind, Noise
 
 
@@ -210,27 +211,6 @@ def _to(result: Any, dtype: torch.dtype) -> Tensor:
     if isinstance(result, tuple):
         return tuple(_to(part, dtype) for part in result)  # type: ignore[return-value]
     return result.to(dtype) if isinstance(result, Tensor) else result  # type: ignore[no-any-return]
-
-
-@contextmanager
-def seeded(key: int | None, device: torch.device) -> Iterator[None]:
-    """Inside, torch's generators start from `key`; outside they are as they were. None changes nothing."""
-    if key is None:
-        yield
-        return
-    with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device],
-                               device_type=device.type if device.type != "cpu" else "cuda"):
-        torch.manual_seed(key)
-        yield
-
-
-def generators(device: torch.device) -> list[Tensor]:
-    """The states of torch's global generators that code on this device may use."""
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
-
-
-def same(before: list[Tensor], after: list[Tensor]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
 class Drawing:

@@ -21,7 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from ..errors import AlgorithmError, ModuleError, ProblemError
-from ..federation.client import seeded
+from ..federation.generators import seeded
 from ..federation.federation import Federation
 from ..federation.oracles import Client
 from ..federation.program import Program

@@ -1,0 +1,30 @@
+"""torch's global generators: seeded by a batch's key where a loss is random, and looked at where nothing may have used them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+
+@contextmanager
+def seeded(key: int | None, device: torch.device) -> Iterator[None]:
+    """Inside, torch's generators start from `key`; outside they are as they were. None changes nothing."""
+    if key is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device],
+                               device_type=device.type if device.type != "cpu" else "cuda"):
+        torch.manual_seed(key)
+        yield
+
+
+def generators(device: torch.device) -> list[Tensor]:
+    """The states of torch's global generators that code on this device may use."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+
+def same(before: list[Tensor], after: list[Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
