@@ -21,8 +21,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from ..errors import AlgorithmError, ModuleError, ProblemError
-from ..federation.generators import seeded
 from ..federation.federation import Federation
+from ..federation.generators import seeded
 from ..federation.oracles import Client
 from ..federation.program import Program
 from ..problems.base import Problem
