@@ -1,4 +1,4 @@
-"""Damaged files of a run, and disks that are full while a line or a page is written."""
+"""Damaged files of a run, and disks that are full while a page is written."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import pytest
 from running import GOOD, changed, command, toml
 
 from rookery import report as reports
-from rookery.errors import WriteError
 from rookery.studies.compare import compare
-from rookery.training import files
 
 
 @pytest.fixture
@@ -20,41 +18,6 @@ def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "run.toml").write_text(toml(GOOD))
     assert command(monkeypatch, "run", str(tmp_path / "run.toml"), "--out", str(tmp_path / "out")) == 0
     return tmp_path / "out"
-
-
-class Full:
-    """An open file on a disk that takes three more bytes."""
-
-    def __init__(self, file: object) -> None:
-        self.file, self.left = file, 3
-
-    def __enter__(self) -> Full:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()  # type: ignore[attr-defined]
-
-    def write(self, content: bytes) -> int:
-        if not self.left:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        number, self.left = self.left, 0
-        self.file.write(content[:number])  # type: ignore[attr-defined]
-        return number
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.file, name)
-
-
-def test_a_line_that_does_not_fit_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, genuine = tmp_path / "lines", Path.open
-    files.append(path, "one")
-    monkeypatch.setattr(Path, "open", lambda self, *a, **k: Full(genuine(self, *a, **k)))
-    with pytest.raises(WriteError, match=r"lines could not be written \(No space left on device\)"):
-        files.append(path, "another")
-    monkeypatch.undo()
-    assert path.read_text() == "one\n"
-    files.append(path, "two")
-    assert path.read_text() == "one\ntwo\n"
 
 
 @pytest.mark.parametrize("content", ["", "{", "\0\0", "[1, 2"])
