@@ -65,7 +65,7 @@ def test_a_late_reply_is_nobody_else_s(tmp_path: Path) -> None:
 
 def test_one_site_that_is_late_takes_no_reply_from_another(tmp_path: Path) -> None:
     """Also large replies come while the server waits for the late one."""
-    go_on, large = threading.Event(), bytes(20 * 2**20)
+    go_on, large = threading.Event(), bytes(8 * 2**20)
 
     def late(frame: bytes) -> bytes:
         assert go_on.wait(20)
@@ -73,7 +73,7 @@ def test_one_site_that_is_late_takes_no_reply_from_another(tmp_path: Path) -> No
 
     addresses = {name: f"unix:{tmp_path}/{name}" for name in ("late", "north")}
     with served(tmp_path, late, "late"), served(tmp_path, lambda frame: large), Grpc(addresses) as transport:
-        found = transport.exchange({"late": b"a", "north": b"b"}, 2.0)
+        found = transport.exchange({"late": b"a", "north": b"b"}, 4.0)
         go_on.set()
     assert isinstance(found["late"], TimeoutError)
     assert found["north"] == large
