@@ -130,10 +130,10 @@ class Server:
 @contextmanager
 def _logged(file: Path) -> Iterator[None]:
     """Inside, what is written to a file of progress goes to the job's log as well, which FLARE shows to whoever follows the job."""
-    ended = threading.Event()
+    ended, before = threading.Event(), _text(file)  # a job before this one may have left it
 
     def log() -> None:
-        last = _text(file)  # of a job before this one
+        last = before
         while not ended.wait(POLL):
             if (now := _text(file)) != last:
                 logging.getLogger("rookery.flare").info("%s%s", TOLD, now)

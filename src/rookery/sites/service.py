@@ -72,6 +72,8 @@ class Service:
             context.abort(grpc.StatusCode.PERMISSION_DENIED, "only the federation's server may ask this site")
         self.idle.add(context)
         try:
+            if self.ending:  # whoever ends the idle ones may not have seen this one
+                return
             for frame in frames:
                 self.idle.discard(context)
                 with self.turns:

@@ -150,9 +150,11 @@ def test_progress_goes_to_the_log_of_the_job(tmp_path: Path, caplog: pytest.LogC
     monkeypatch.setattr(flare, "POLL", 0.01)
     file = tmp_path / "progress.json"
     file.write_text("of a job before")
+    ends = time.monotonic() + 60
     with caplog.at_level("INFO", "rookery"), flare._logged(file):
         for text in ('{"round": 1}', '{"round": 2}'):
             file.write_text(text)
             while f"progress of the run: {text}" not in caplog.messages:
+                assert time.monotonic() < ends
                 time.sleep(0.01)
     assert not any("before" in line for line in caplog.messages)
