@@ -40,7 +40,7 @@ SETTINGS = {"mnist": Settings(20, 3, 0.9), "digits": Settings(20, 3, 0.9), "cifa
 LOGITS: dict[str, Any] = {"squash": False, "means": (1.0, 0.0)}
 VARIANTS: dict[str, dict[str, Any]] = {
     "": {}, "logits": LOGITS, "logits, one stage": {**LOGITS, "stages": 1}, "margin 1": {"margin": 1.0}, "reweighted": {"reweight": True},
-    "one batch": {"among": True},
+    "one batch": {"among": True}, "one batch, β = 0.9": {"among": True, "beta": 0.9},
     "uniform rows": {"enrich": False}, "uniform rows, β = 0.1": {"enrich": False, "beta": 0.1}}
 METHODS = ("FedAvg", "FedAvg, class weights", "FedAvg, stratified", "CODA+", "FCSG", "FCSG-M", "Acc-FCSG-M", "SOAP")
 

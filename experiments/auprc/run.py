@@ -171,6 +171,16 @@ def cifar(s: Study) -> Part:
         yield "published, cifar10", s.each([{**settings("cifar10", m, 2000, v), "lr": 0.01} for m, v in PUBLISHED], s.seeds[:1])
 
 
+def cifar_causes(s: Study) -> Part:
+    """What could lie behind that table, each by itself: the momentum of Acc-FCSG-M, and the step size; one seed."""
+    if not s.small:
+        acc = [{**settings("cifar10", "Acc-FCSG-M", 2000, v), "lr": 0.01} for v in (ONE, f"{ONE}, β = 0.9")]
+        yield "momentum, cifar10", s.each(acc, s.seeds[:1])
+        some = [settings("cifar10", m, 2000, v) for m, v in (*((m, "") for m in PLAIN), ("FCSG", ONE))]
+        for lrs in ((0.01, 0.1), (0.01, 0.03, 0.1)):
+            yield "step sizes, cifar10", s.each([{**t, "lr": lr} for t in some for lr in lrs], s.seeds[:1])
+
+
 PARTS: dict[str, Callable[[Study], Part]] = {
     "published-mlp": lambda s: published(s, s.flat, (*PUBLISHED, *OWN)),
     "published": lambda s: iter(()) if s.small else published(s, s.net, (*PUBLISHED, OWN[0])),
@@ -182,6 +192,7 @@ PARTS: dict[str, Callable[[Study], Part]] = {
     "weights": heterogeneous,
     "tuned-lenet": tuned_lenet,
     "cifar": cifar,
+    "cifar-causes": cifar_causes,
 }
 
 
