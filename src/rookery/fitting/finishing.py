@@ -97,7 +97,7 @@ def finish(start: Ready, chosen: list[Chosen], folder: Path, clock: Clock, made:
     _leave(start, jobs[kept.label](), kept, folder, bundle=True)
     for own in chosen:
         if own.method.trains and own is not kept:
-            runs.append(folder / "methods" / _name(own.label))
+            runs.append(method_folder(folder, own.label))
             _leave(start, jobs[own.label](), own, runs[-1], bundle=False)
     made("what it is worth", time.perf_counter() - began)
     told = {"goal": start.goal.name, "metric": start.goal.metric, "about": start.goal.about, "larger": True, "kept": kept.label,
@@ -207,6 +207,6 @@ def _notes(start: Ready, kept: Chosen) -> list[str]:
     return said
 
 
-def _name(label: str) -> str:
-    """A label as the name of a folder."""
-    return "".join(c if c.isalnum() or c in "-+" else "-" for c in label).strip("-")
+def method_folder(folder: Path, label: str) -> Path:
+    """Where a fit leaves the run of a method that was not kept."""
+    return folder / "methods" / "".join(c if c.isalnum() or c in "-+" else "-" for c in label).strip("-")

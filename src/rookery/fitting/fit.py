@@ -94,8 +94,10 @@ def _told_of(goal: Goal, config: Description, options: Options, rows: Prepared) 
     label = config.data.label if rows.test.rows is None else rows.test.rows.schema.label
     if options.sensitive is not None and options.sensitive == label:
         raise ConfigError(f"the sensitive column is that of groups, and {label!r} is what is to be predicted: name another one")
-    held = tally(rows.data, len(rows.test.classes)) if rows.tally is None else rows.tally
-    few = about_sites(held.held, len(rows.data.names)) if goal.name == "worst_site" else None
+    if goal.name != "worst_site":
+        return rows
+    found = tally(rows.data, len(rows.test.classes)) if rows.tally is None else rows.tally
+    few = about_sites(found.held, len(rows.data.names))
     return rows if few is None else _noted(rows, few)
 
 

@@ -14,7 +14,7 @@ from ..studies.description import parse
 from ..studies.federating import KEPT, Meeting, agreed_schema, from_words, name_of, refuse_pooled, words_of
 from ..training.files import write_whole
 from .bench import ANY
-from .finishing import FIT, _name
+from .finishing import FIT, method_folder
 from .fit import USED, fit
 from .goals import find_goal
 from .options import Fitted, Options
@@ -55,5 +55,5 @@ def fitted(folder: Path) -> Fitted:
         told = json.loads((folder / FIT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise ConfigError(f"{folder / FIT} of the fit did not come back, or is not whole; the same command asks for it again") from None
-    methods = [folder / "methods" / _name(row["label"]) for row in told["rows"]]
+    methods = [method_folder(folder, row["label"]) for row in told["rows"]]
     return Fitted(folder, told, [folder, *(method for method in methods if method.is_dir())])
