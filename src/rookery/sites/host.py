@@ -49,10 +49,10 @@ class Own:
 
 
 class _Run:
-    """One run at this site: its site, its account, its log."""
+    """One run at this site: its site, its account, its log, and a digest of its rows."""
 
-    def __init__(self, site: Site, account: Account, audit: Audit) -> None:
-        self.site, self.account, self.audit = site, account, audit
+    def __init__(self, site: Site, account: Account, audit: Audit, digest: str) -> None:
+        self.site, self.account, self.audit, self.digest = site, account, audit, digest
         self.lock = threading.Lock()  # a frame's account is its own, whatever comes beside it
         site.guard, site.on_reply = account, self.note
         for entry in audit.entries():  # of a process before this one
@@ -143,7 +143,7 @@ class Host:
                 if not file.exists():
                     raise StateLost(f"this site takes part in no run {run!r}")
                 told = json.loads(file.read_text(encoding="utf-8"))
-                self._keep(run, self._open(run, told["hello"], told["salt"]))
+                self._keep(run, self._open(run, told["hello"], told["salt"], told.get("digest")))
             self.runs[run] = self.runs.pop(run)
             return self.runs[run]
 
@@ -162,22 +162,20 @@ class Host:
                 raise Refused(f"{self.rules.runs} runs may be begun here, and they have been")
             else:
                 salt = 0 if self.rules.salt == "none" else 1 + secrets.randbits(62)
-            found = self._open(run, hello, salt) if fresh else self.runs[run]
+            found = self._open(run, hello, salt, told.get("digest") if begun else None) if fresh else self.runs[run]
             if not begun:
-                write_whole(file, json.dumps({"run": run, "hello": hello, "salt": salt}))
+                write_whole(file, json.dumps({"run": run, "hello": hello, "digest": found.digest, "salt": salt}))
                 file.chmod(0o600)
             if fresh:
                 self._keep(run, found)
-        data = found.site.empty.setting.data
-        problem = json.dumps(hello.get("problem"), ensure_ascii=False)[:LONGEST]
+        data, problem = found.site.empty.setting.data, json.dumps(hello.get("problem"), ensure_ascii=False)[:LONGEST]
         with found.lock:
             found.write(Entry(run, 0, [f"hello: {problem}"], numbers=len(data.sizes), names=list(data.names)))
-        print_of = [*data.fingerprint(), *([str(salt)] if salt else [])]  # nobody can compare it with that of rows that they guess
         return {"clients": [[name, int(size)] for name, size in zip(data.names, data.sizes, strict=True)], "counter": found.site.counter,
-                "fresh": fresh, "digest": hashlib.sha256("\0".join(print_of).encode()).hexdigest(), "salt": "secret" if salt else "none",
+                "fresh": fresh, "digest": found.digest, "salt": "secret" if salt else "none",
                 "min_batch": found.site.empty.setting.min_batch, "splits": {name: _sizes(data, name) for name in sorted(data.splits)}}
 
-    def _open(self, run: str, hello: dict[str, Any], salt: int) -> _Run:
+    def _open(self, run: str, hello: dict[str, Any], salt: int, digest: str | None) -> _Run:
         if self.rules.salt == "secret" and not salt:
             raise Refused(f"run {run!r} was begun here without a salt, and the rules ask for one now; begin another run")
         precision = expect(hello, "precision", str)
@@ -187,11 +185,15 @@ class Host:
             problem, data = self.owner.prepare(expect(hello, "problem", dict), self.rules)
         except DataError as error:  # its words may have cells of rows
             raise Refused("the rows of this site do not fit this run; the site's log says why") from error
+        print_of = [*data.fingerprint(), *([str(salt)] if salt else [])]  # nobody can compare it with that of rows that they guess
+        own = hashlib.sha256("\0".join(print_of).encode()).hexdigest()
+        if digest not in (None, own):
+            raise Refused(f"run {run!r} was begun here with other rows; begin another run")
         least = max(self.rules.min_batch, natural(hello, "min_batch"))
         setting = Setting(problem, data, natural(hello, "seed"), PRECISIONS[precision], min_batch=least, salt=salt)
         folder = self.place(run)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return _Run(Site(setting, run, folder, self.name), Account(self.rules, self.modules), Audit(folder / "log.jsonl"))
+        return _Run(Site(setting, run, folder, self.name), Account(self.rules, self.modules), Audit(folder / "log.jsonl"), own)
 
     def _keep(self, run: str, found: _Run) -> None:
         while len(self.runs) >= MOST_RUNS:

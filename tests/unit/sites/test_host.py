@@ -46,6 +46,22 @@ def test_a_run_that_goes_on_with_other_words_is_refused(tmp_path: Path, changes:
         assert welcome(each)["counter"] == 0
 
 
+def test_a_run_that_goes_on_with_other_rows_is_refused(tmp_path: Path) -> None:
+    """A fit keeps the trials that it has made, which were of the rows of then."""
+    def changed(words: dict[str, Any]) -> Any:
+        problem, data = made(words)
+        name, column = next((name, column) for name, column in data.fields.items() if column.is_floating_point())
+        return problem, Data(data.fields | {name: column + 1}, data.names, data.sizes)
+
+    at, other = host(tmp_path), host(tmp_path, owner=Own(changed))
+    welcome(at)
+    sentence = f"run {RUN!r} was begun here with other rows; begin another run"
+    assert error(other, greeting()) == ("Refused", sentence)
+    assert error(other, frame(1)) == ("Refused", sentence)
+    assert welcome(at)["counter"] == 0
+    assert welcome(other, "another") == welcome(host(tmp_path, owner=Own(changed)), "another")
+
+
 @pytest.mark.parametrize("changes", [{"seed": -1}, {"seed": True}, {"min_batch": 2.5}, {"problem": []}, {"precision": "torch.int8"},
                                      {"precision": None}, {"versions": None}])
 def test_a_hello_of_another_form_is_refused_and_begins_nothing(tmp_path: Path, changes: dict[str, Any]) -> None:
