@@ -93,6 +93,22 @@ def test_a_run_over_real_sites_leaves_what_a_simulation_leaves(sites: Processes,
     assert "and the names f, high, low, m" in log
 
 
+def test_a_dry_run_says_what_would_be_sent(sites: Processes, simulated: Path, monkeypatch: pytest.MonkeyPatch,
+                                           capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(sites.folder)
+    words = ["federate", "run.toml", "--sites", "federation.toml", "--out", "dry", "--dry-run"]
+    assert command(monkeypatch, *words, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["dry_run"], told["sites"], told["algorithm"]) == (True, 3, "SCAFFOLD")
+    assert command(monkeypatch, *words) == 0
+    assert "nothing was trained, nor written here" in capsys.readouterr().out
+    last = json.loads((simulated / "history.jsonl").read_text().splitlines()[-1])
+    assert told["forecast"] == {"exchanges": last["exchanges"], "bytes": last["bytes"], "how": "exactly"}
+    assert not Path("dry").exists()
+    assert command(monkeypatch, *words, "--on", "flare") == 2
+    assert "those of --on flare answer to jobs only" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.slow
 def test_a_fit_about_groups_over_real_sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A dry run says what would be trained and sent, and nothing is trained; the fit leaves the bundle of a simulation."""

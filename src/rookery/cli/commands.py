@@ -42,7 +42,7 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
         if minutes is not None and not minutes >= 0:
             raise ConfigError(f"--minutes must not be negative; got {minutes}")
         if dry_run:
-            _foretell(voice, config, minutes)
+            foretell(voice, config, minutes)
             return
         train(voice, config, out or Path("runs") / file.stem, label, resume, minutes, [(name, file.stem) for name in track or ()])
 
@@ -83,7 +83,7 @@ def _train(voice: Voice, config: Description, folder: Path, label: str, resume: 
             refuse_taken(folder)
         trackers = [tracking.tracker(name, folder, run) for name, run in track]
         job = (make or build)(config, folder)
-        _announce(voice, job)
+        announce(voice, job)
         with voice.progress("round") as bar:
             metric = config.objective.declared.metric
 
@@ -93,7 +93,7 @@ def _train(voice: Voice, config: Description, folder: Path, label: str, resume: 
             return job, job.run(folder, label, resume, minutes, callbacks=[tell, *trackers], bundle=True, on_progress=bar)
 
 
-def _announce(voice: Voice, job: Job) -> None:
+def announce(voice: Voice, job: Job) -> None:
     """What is going to be trained, and what that will send."""
     config, data = job.description, job.fed.data
     voice.say(_about(job), algorithm=job.algorithm_name, objective=config.objective.name, data=config.data.source,
@@ -106,13 +106,13 @@ def _announce(voice: Voice, job: Job) -> None:
                                              "how": coming.how.strip() or "exactly"})
 
 
-def _foretell(voice: Voice, config: Description, minutes: float | None) -> None:
+def foretell(voice: Voice, config: Description, minutes: float | None) -> None:
     """What a run would be, without it."""
     from ..studies.build import build
     from ..studies.pace import seconds
 
     job = build(config)
-    _announce(voice, job)
+    announce(voice, job)
     rows = voice.facts["rows"]
     voice.say(f"{voice.facts['classes']} classes; {rows['training']} rows to train on, {rows['validation']} for validation and "
               f"{rows['test']} for the test")

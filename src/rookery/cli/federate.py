@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import ConfigError
-from .commands import say_bundle, train
+from .commands import announce, foretell, say_bundle, train
 from .console import app
-from .flare import begin, follow, over_flare
-from .manners import AsJson, LogLevel, Quiet, Seed, Sets, Voice, overrides, speaking
+from .flare import begin, follow, over_flare, refuse_dry
+from .manners import AsJson, DryRun, LogLevel, Quiet, Seed, Sets, Voice, overrides, speaking
 
 if TYPE_CHECKING:
     from ..studies.description import Description
@@ -30,7 +30,8 @@ def federate(file: Annotated[Path, typer.Argument(help="the description of the r
              resume: Annotated[bool, typer.Option("--resume", help="go on with the run in that folder")] = False,
              minutes: Annotated[float | None, typer.Option("--minutes", help="stop after so long; --resume goes on")] = None,
              label: Annotated[str, typer.Option("--label", help="what reports call it; default: the folder's name")] = "",
-             seed: Seed = None, quiet: Quiet = False, as_json: AsJson = False, log_level: LogLevel = "warning") -> None:
+             seed: Seed = None, dry_run: DryRun = False, quiet: Quiet = False, as_json: AsJson = False,
+             log_level: LogLevel = "warning") -> None:
     """Train as a file describes over rows that stay at real sites; the run's folder has the same files as that of a simulation."""
     from ..studies.description import read
 
@@ -42,7 +43,9 @@ def federate(file: Annotated[Path, typer.Argument(help="the description of the r
                               + ("left out" if sites is None else f"given beside --on {on}"))
         folder = out or Path("runs") / file.stem
         config = read(file, [*overrides(set, seed), *(['federation.engine="ray"'] if on == "ray" else [])])
-        if sites is None:
+        if dry_run:
+            _foretell(voice, config, on, sites, minutes)
+        elif sites is None:
             train(voice, config, folder, label, resume, minutes, [])
         elif on == "flare":
             _over_flare(voice, config, sites, folder, label, resume, minutes)
@@ -60,6 +63,22 @@ def _over_grpc(voice: Voice, config: Description, sites: Path, folder: Path, lab
             return build_at(config, meeting.reached(transport, name_of(folder, resume)))
 
         train(voice, config, folder, label, resume, minutes, [], make)
+
+
+def _foretell(voice: Voice, config: Description, on: str, sites: Path | None, minutes: float | None) -> None:
+    """What a run would be, without it; real sites are asked what they have and allow, under a name of which nothing is kept here."""
+    if on == "flare":
+        refuse_dry()
+    if sites is None:
+        foretell(voice, config, minutes)
+        return
+    from ..engines.grpc import Grpc
+    from ..studies.federating import Meeting, build_at, passing_name
+
+    meeting = Meeting.read(sites)
+    with Grpc(meeting.sites, meeting.certificates) as transport:
+        announce(voice, build_at(config, meeting.reached(transport, passing_name())))
+    voice.say("nothing was trained, nor written here", dry_run=True)
 
 
 def _over_flare(voice: Voice, config: Description, sites: Path, folder: Path, label: str, resume: bool, minutes: float | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from ..errors import ConfigError
 from .commands import say_bundle
 from .console import app, complain, escaped
 from .exits import INTERRUPTED
-from .flare import begin, follow, over_flare
+from .flare import begin, follow, over_flare, refuse_dry
 from .manners import AsJson, Bar, DryRun, LogLevel, Quiet, Seed, Sets, Voice, duration, overrides, speaking
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def _refuse_mixed(sites: Path | None, on: str, first: str, dry_run: bool) -> Non
         raise ConfigError("--sites goes with a description, whose [data] names a schema: write rookery fit fit.toml --sites "
                           f"federation.toml; got {first}")
     if dry_run and on == "flare":
-        raise ConfigError("--dry-run asks sites at once, and those of --on flare answer to jobs only: leave one of the two out")
+        refuse_dry()
 
 
 def _here(voice: Voice, base: dict[str, Any], goal: str, options: Options, sites: Path | None, folder: Path) -> Fitted:
@@ -152,19 +151,19 @@ def _reached(sites: Path | None, folder: Path, dry: bool = False) -> Iterator[Re
         yield None
         return
     from ..engines.grpc import Grpc
-    from ..studies.federating import KEPT, Meeting, name_of
+    from ..studies.federating import KEPT, Meeting, name_of, passing_name
 
     meeting = Meeting.read(sites)
     with Grpc(meeting.sites, meeting.certificates) as transport:
-        yield meeting.reached(transport, f"dry-{secrets.token_hex(8)}" if dry else name_of(folder, (folder / KEPT).exists()))
+        yield meeting.reached(transport, passing_name() if dry else name_of(folder, (folder / KEPT).exists()))
 
 
 def _foretell(voice: Voice, start: Ready) -> None:
     """What a fit over real sites would do; they were asked what they have and allow, and nothing is trained to time it."""
     from dataclasses import replace
 
-    from ..fitting.elsewhere import stand_in
     from ..fitting.search import LRS, SPLITS
+    from ..studies.build import stand_in
 
     _announce(voice, start)
     rounds, minutes = start.setting.rounds, start.options.minutes if start.options.rounds is None else None

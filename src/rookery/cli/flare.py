@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
@@ -16,6 +16,10 @@ from .manners import Bar, Voice
 if TYPE_CHECKING:
     from ..engines.flare import Job
     from ..studies.federating import Meeting
+
+
+def refuse_dry() -> NoReturn:
+    raise ConfigError("--dry-run asks sites at once, and those of --on flare answer to jobs only: leave one of the two out")
 
 
 def over_flare(sites: Path) -> Meeting:

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..data import Data
 from ..errors import Refused, RookeryError
 from ..federation.federation import Federation
 from ..federation.placed import Placed
@@ -26,7 +24,7 @@ from ..studies.description import parse
 from ..studies.evaluation import Evaluation, settle
 from ..studies.federating import AtSites, Reached, prepare_at
 from ..studies.job import Job
-from .bench import ANY, Folder, made_trial, with_cells
+from .bench import ANY, Folder, made_trial
 from .measures import METRICS, Measure
 from .options import Ready
 from .references import alone
@@ -34,7 +32,6 @@ from .training import Outcome, Tree
 from .verdict import DRAWS, Tested, ends
 
 ALONE = "every site alone"
-MOST = 256  # made-up rows of a site
 
 
 class SitesFolder(Folder):
@@ -86,17 +83,6 @@ def refuse_closed(rows: Prepared, goal: str, trees: Sequence[Tree]) -> None:
                   for section in ("algorithm", "objective")}
         raise Refused(f"{error}. A fit for {goal} needs, under [may] at every site, algorithms = {json.dumps(needed['algorithm'])}, "
                       f"objectives = {json.dumps(needed['objective'])} and others = [\"evaluation\", \"set-up\"]") from None
-
-
-def stand_in(rows: Prepared, sensitive: str | None) -> Prepared:
-    """Made-up rows in the place of those that real sites have, of every class and group in turn: what methods send depends on no others."""
-    sizes, cells, classes = np.minimum(rows.data.sizes, MOST), rows.tally.cells if rows.tally is not None else (), len(rows.test.classes)
-    turn = torch.from_numpy(np.resize(cells or range(classes), int(sizes.sum())))
-    fields = {"inputs": torch.randn(len(turn), *rows.test.fields["inputs"].shape[1:], generator=torch.Generator().manual_seed(0)),
-              "labels": turn % classes}
-    own = {name: torch.arange(len(turn)) % len(values) for name, values in rows.test.names.items() if name != "inputs"}
-    own |= {} if sensitive is None else {sensitive: turn // classes}
-    return with_cells(replace(rows, data=Data(fields | own, rows.data.names, sizes), elsewhere=None), sensitive)
 
 
 def tested_at_sites(start: Ready, chosen: Sequence[tuple[str, Outcome, Callable[[], Job]]]) -> Tested:

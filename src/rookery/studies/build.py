@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -32,7 +32,7 @@ from ..problems.base import Problem
 from ..problems.kinds import Minimization
 from ..problems.model import Model
 from .agreement import agree, raw_fields, raw_problem
-from .cells import CELLS, Tally
+from .cells import CELLS, Tally, number_cells
 from .choices import ModelSection
 from .description import Description
 from .job import Job
@@ -132,7 +132,24 @@ def assemble(config: Description, rows: Prepared, folder: Path | None = None) ->
     fed.ledger.load(rows.setup.to_json())  # what it took to prepare them belongs to every run
     # another seed than that of the run, which would draw the same rows and cohorts once more
     warm_up = None if config.warm_up.rounds == 0 else make(balanced_cross_entropy(given.model), "warm-up", "samples", seed + 2**32)
-    return Job(config, fed, warm_up, given, rows.test, _personal(config, given, make, seed), rows.notes)
+    made_up = None if rows.elsewhere is None else lambda: assemble(config, stand_in(rows))
+    return Job(config, fed, warm_up, given, rows.test, _personal(config, given, make, seed), rows.notes, made_up)
+
+
+def stand_in(rows: Prepared, sensitive: str | None = None) -> Prepared:
+    """Made-up rows in the place of those that real sites have, of every class and group in turn: what methods send depends on no others.
+
+    sensitive: the column of the groups, where the sites have said what they have of class and group
+    """
+    shape, cells, classes = rows.test.fields["inputs"].shape[1:], () if rows.tally is None else rows.tally.cells, len(rows.test.classes)
+    # so many of a site that batches and guards have enough, and pictures are no burden
+    sizes = np.minimum(rows.data.sizes, max(32, min(256, 2**24 // (shape.numel() * len(rows.data.names)))))
+    turn = torch.from_numpy(np.resize(cells or range(classes), int(sizes.sum())))
+    fields = {"inputs": torch.randn(len(turn), *shape, generator=torch.Generator().manual_seed(0)), "labels": turn % classes}
+    own = {name: torch.arange(len(turn)) % len(values) for name, values in rows.test.names.items() if name != "inputs"}
+    own |= {} if sensitive is None else {sensitive: turn // classes}
+    data = Data(fields | own, rows.data.names, sizes)
+    return replace(rows, data=data if sensitive is None else number_cells(data, sensitive, classes), elsewhere=None)
 
 
 def plain_federation(config: Description, rows: Prepared) -> Federation[Minimization]:

@@ -241,6 +241,11 @@ def name_of(folder: Path, resume: bool, given: str | None = None) -> str:
     return name
 
 
+def passing_name() -> str:
+    """A name for sites that are asked what they have and allow, and nothing else."""
+    return f"dry-{secrets.token_hex(8)}"
+
+
 def words_of(config: Description, meeting: Meeting, **more: Any) -> dict[str, Any]:
     """A run in words, for a server elsewhere that is to make it: its description, the schema as a text, and what else there is to say."""
     schema = None if config.data.schema is None else Path(config.data.schema).read_text(encoding="utf-8")

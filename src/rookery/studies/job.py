@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..data import Data
 from ..data.readers import Table
-from ..errors import ConfigError, Diverged, WriteError
+from ..errors import ConfigError, Diverged, RookeryError, WriteError
 from ..federation.federation import Federation
 from ..federation.oracles import Client
 from ..federation.program import Program
@@ -64,6 +64,7 @@ class Job:
     test: Table  # at the server, or in a simulation what the sites have of them
     personal: Personal | None = None  # where sites adapt the model to their own rows
     notes: tuple[str, ...] = ()  # what there is to say about the rows before anything is trained
+    made_up: Callable[[], Job] | None = None  # where real sites have the rows: the same on rows that are made up
 
     @property
     def model(self) -> Model:
@@ -121,8 +122,10 @@ class Job:
         return (x, y) if second and y is not None else (x,)
 
     def forecast(self) -> Forecast | None:
-        """What training will send, the warm-up with it, which sends the model down and up once a round; None where no rows are here."""
-        if not self.fed.data.fields:
+        """What training will send, the warm-up with it, which sends the model down and up once a round; None where it fails when tried."""
+        if self.made_up is not None:
+            with suppress(RookeryError):
+                return self.made_up().forecast()
             return None
         before, fed = self.description.warm_up.rounds, self.fed
         found = forecast(self.description.algorithm, fed, self.start, rounds=self.description.run.rounds - before)

@@ -20,12 +20,11 @@ import rookery
 from rookery.errors import ConfigError, Refused
 from rookery.fitting import Options, fit
 from rookery.fitting.bench import ANY
-from rookery.fitting.elsewhere import stand_in
 from rookery.fitting.fit import ready
 from rookery.fitting.options import Fitted, Ready
 from rookery.fitting.training import tree_of
 from rookery.objectives.fairness import Kind, fairness_gap
-from rookery.studies.build import Prepared, assemble, prepare
+from rookery.studies.build import Prepared, assemble, prepare, stand_in
 from rookery.studies.description import parse
 from rookery.studies.federating import Reached
 from rookery.studies.job import number_tested
