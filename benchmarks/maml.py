@@ -46,8 +46,6 @@ def plain_gradient(net: nn.Module, tasks: Tasks) -> list[Tensor]:
     return total
 
 
-
-
 def drawn(data: Data, shots: int) -> Tasks:
     """Tasks drawn by hand: classes without replacement, rows of each without replacement."""
     inputs = data.fields["inputs"].view(CLASSES, DRAWINGS, 1, 28, 28)
