@@ -19,7 +19,7 @@ pytest.importorskip("grpc")
 MAY = 'algorithms = ["FedAvg", "CODA+", "LocalSCGDAM", "LocalSGDAM"]\nmin_batch = 5\nsalt = "none"\n' \
       'objectives = ["cross_entropy", "balanced_cross_entropy", "auc", "last_layer"]'
 FIT = test_cli_federate.RUN.partition("[algorithm]")[0] + "[federation]\nmin_batch = 5\nseed = 3\n"
-WORDS = ["fit", "fit.toml", "--goal", "auc", "--rounds", "2", "--no-pool"]
+WORDS = ["fit", "fit.toml", "--goal", "auc", "--rounds", "8", "--no-pool"]
 OVER = [*WORDS, "--sites", "federation.toml", "--on", "flare"]
 
 
