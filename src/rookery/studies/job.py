@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..data import Data
 from ..data.readers import Table
-from ..errors import ConfigError, Diverged, RookeryError, WriteError
+from ..errors import ConfigError, Diverged, WriteError
 from ..federation.federation import Federation
 from ..federation.oracles import Client
 from ..federation.program import Program
@@ -124,7 +124,7 @@ class Job:
     def forecast(self) -> Forecast | None:
         """What training will send, the warm-up with it, which sends the model down and up once a round; None where it fails when tried."""
         if self.made_up is not None:
-            with suppress(RookeryError):
+            with suppress(Exception):  # an objective of one's own may ask more of rows than those that are made up have
                 return self.made_up().forecast()
             return None
         before, fed = self.description.warm_up.rounds, self.fed

@@ -48,6 +48,7 @@ def test_real_sites_come_to_what_a_simulation_comes_to(name: str, tmp_path: Path
     assert real.fed.data.names == other.fed.data.names
     assert real.fed.data.sizes.tolist() == other.fed.data.sizes.tolist()
     assert real.tested == other.tested > 0
+    assert real.forecast() == other.forecast() is not None
     found, expected = real.run(tmp_path / "at sites", "x", bundle=True), other.run(tmp_path / "in one place", "x", bundle=True)
     assert torch.equal(real.parameters(found.state), other.parameters(expected.state))
     for file in ("encoder.json", "model.safetensors"):
@@ -125,8 +126,10 @@ def test_arrays_and_pictures(tmp_path: Path) -> None:
         job = build_at(parse(tree), hospitals.reached(tmp_path, kind, **hosts))
         assert job.test.classes == ("cat", "dog", "owl")
         assert job.test.fields["inputs"].shape[1:] == ((1, 4, 4) if kind == "arrays" else (3, 4, 4))
-        found = job.run(tmp_path / kind, "x", bundle=True)
+        coming, found = job.forecast(), job.run(tmp_path / kind, "x", bundle=True)
         assert found.history[-1]["test accuracy"] > 0.5
+        assert coming is not None
+        assert (coming.exchanges, coming.up + coming.down) == (found.history[-1]["exchanges"], found.history[-1]["bytes"])
     two = hospitals.description(tmp_path, data={"npz": "there", "test_at": "sites", "positive": ["dog"]})
     hosts = {name: hospitals.host(tmp_path, name, npz=f"{name}.npz") for name in hospitals.NAMES}
     assert build_at(parse(two), hospitals.reached(tmp_path, "two", **hosts)).test.classes == ("negative", "positive")
