@@ -10,7 +10,7 @@ from typing import Any
 from .. import errors
 from ..errors import RookeryError, UploadError
 from ..federation.operations import Map, Op, PerClient, Put, Ref, Take
-from .frames import Buffer, describe, pack
+from .frames import Buffer, describe, named, pack
 
 
 @dataclass
@@ -63,22 +63,24 @@ class Frames:
         return self.last[2]
 
 
-def in_words(op: Op) -> Callable[[Sequence[int], Sequence[set[int]]], dict[str, Any]]:
-    """An operation in words, once for all sites; what is left is what depends on a site.
+AtSite = Callable[[Sequence[int], Sequence[set[int]]], dict[str, Any]]
+"""What depends on a site: given the positions of its clients in the cohort, and the values that each of them holds."""
 
-    That is given the positions of the site's clients in the cohort, and the values that each of them holds.
-    """
+
+def in_words(op: Op) -> tuple[AtSite, set[str]]:
+    """An operation in words, once for all sites but for what depends on a site, and the full names of the programs in it."""
     if isinstance(op, Map):
-        words = {"op": "map", "fn": [describe(op.fn.__self__), op.fn.__name__], "arguments": [_argument(a) for a in op.arguments],
-                 "out": list(op.out), "times": op.times if isinstance(op.times, int) else 0, "phase": op.phase, "call": op.call,
-                 "known": op.known}
+        program, arguments = describe(op.fn.__self__), [_argument(a) for a in op.arguments]
+        words = {"op": "map", "fn": [program, op.fn.__name__], "arguments": arguments, "out": list(op.out),
+                 "times": op.times if isinstance(op.times, int) else 0, "phase": op.phase, "call": op.call, "known": op.known}
         each = {place: a for place, a in enumerate(op.arguments) if isinstance(a, PerClient)}
-        return partial(_map_at, op, words, each) if each or not isinstance(op.times, int) else lambda positions, held: words
+        varies = each or not isinstance(op.times, int)
+        return partial(_map_at, op, words, each) if varies else lambda positions, held: words, named([program, arguments])
     if isinstance(op, Take):
-        return partial(_take_at, op)
+        return partial(_take_at, op), set()
     assert isinstance(op, Put)
     put = {"op": "put", "pool": op.pool, "source": op.source}
-    return lambda positions, held: put
+    return lambda positions, held: put, set()
 
 
 def _map_at(op: Map, words: dict[str, Any], each: Mapping[int, PerClient], positions: Sequence[int],

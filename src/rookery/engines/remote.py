@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ..errors import Away, EngineError, FrameError, StateLost, UploadError
 from ..federation.client import Setting
-from ..federation.operations import Flush, Map, Op, Put
+from ..federation.operations import Flush, Index, Map, Op, Put
 from ..federation.reducer import Reducer, Work
-from .frames import Buffer, digest_of, expect, named, natural, numbers, pack, unpack
+from .frames import Buffer, digest_of, expect, natural, numbers, pack, unpack
 from .memory import keep_large_blocks
 from .places import Asked, Frames, Place, error_of, in_words
 from .roster import Roster, Welcome, hello, roster
@@ -51,6 +51,7 @@ class Remote:
         self.places: list[Place] = []
         self.greeted: list[Place] = []
         self.said: dict[str, Any] = {}
+        self.last: tuple[Index, list[tuple[Place, list[int], list[int]]]] | None = None
         self.frame_bytes = 0
 
     def bind(self, setting: Setting) -> None:
@@ -94,27 +95,28 @@ class Remote:
 
     def flush(self, flush: Flush, reducer: Reducer) -> None:
         wants = list(dict.fromkeys(flush.wants))
-        pools = {op.pool for op in flush.ops if isinstance(op, Put)}
-        made = {id for op in flush.ops for id in op.out} | pools
+        made = {id for op in flush.ops for id in op.out} | {op.pool for op in flush.ops if isinstance(op, Put)}
         asked: list[Asked] = []
         buffers: dict[tuple[int, ...], Buffer] = {}
-        frames, described, programs = Frames(), [in_words(op) for op in flush.ops], set[str]()
-        rows: dict[int, tuple[str, int]] = {}  # where a position's uploads are: of which site, as which of its clients
-        for place, positions in self._sites(flush):
-            clients = [int(flush.cohort[position]) for position in positions]
+        frames, described = Frames(), [in_words(op) for op in flush.ops]
+        named = set[str]().union(*(programs for _, programs in described))
+        sites = self._sites(flush.cohort)
+        for place, positions, clients in sites:
             values = {id: value for id, value in flush.values.items() if id not in place.shared}
-            buffer = buffers[tuple(values)] = buffers.get(tuple(values)) or Buffer(values)  # most sites are sent the same
-            free = (place.late | flush.free) & (place.held | set(values) | made)
+            buffer = buffers.get(tuple(values))  # most sites are sent the same
+            if buffer is None:
+                buffer = buffers[tuple(values)] = Buffer(values)
+            free = (place.late | flush.free) & (place.held | values.keys() | made)
             held = [place.own.get(client, set()) for client in clients]
-            ops = [words(positions, held) for words in described]
-            programs = programs or named(ops)  # those of all sites
-            frame = frames.made(self._header(place, clients, ops, wants, free, programs - place.programs), buffer)
-            asked.append(Asked(place, frame, clients, len(wants), set(values), made, free, programs - place.programs))
-            rows.update({position: (place.name, row) for row, position in enumerate(positions)})
+            ops = [words(positions, held) for words, _ in described]
+            programs = named - place.programs
+            frame = frames.made(self._header(place, clients, ops, wants, free, programs), buffer)
+            asked.append(Asked(place, frame, clients, len(wants), set(values), made, free, programs))
         replies = self._ask(asked)
         for one in asked:
             self._book(one, replies[one.place.name][0], flush.ops, reducer)
         if flush.wants:
+            rows = {position: (place.name, row) for place, positions, _ in sites for row, position in enumerate(positions)}
             for position in range(len(flush.cohort)):
                 name, row = rows[position]
                 uploads = replies[name][1]
@@ -123,12 +125,16 @@ class Remote:
         for place in self.places:
             place.late |= flush.free & place.held
 
-    def _sites(self, flush: Flush) -> list[tuple[Place, list[int]]]:
-        """The sites of a cohort, each with the positions of its clients."""
-        found: dict[str, list[int]] = {}
-        for position, client in enumerate(flush.cohort.tolist()):
-            found.setdefault(self.of[client].name, []).append(position)
-        return [(place, found[place.name]) for place in self.places if place.name in found]
+    def _sites(self, cohort: Index) -> list[tuple[Place, list[int], list[int]]]:
+        """The sites of a cohort, each with the positions in it of the site's clients, and with these; those of the last one are kept."""
+        if self.last is None or self.last[0] is not cohort:
+            found: dict[str, tuple[list[int], list[int]]] = {}
+            for position, client in enumerate(cohort.tolist()):
+                positions, clients = found.setdefault(self.of[client].name, ([], []))
+                positions.append(position)
+                clients.append(client)
+            self.last = cohort, [(place, *found[place.name]) for place in self.places if place.name in found]
+        return self.last[1]
 
     def _header(self, place: Place, clients: list[int], ops: list[Any], wants: Sequence[int], free: Iterable[int],
                 programs: Iterable[str] = ()) -> dict[str, Any]:

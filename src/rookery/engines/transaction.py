@@ -20,11 +20,13 @@ from ..errors import FrameError, RookeryError, StateLost, WriteError
 from ..federation.client import Setting
 from ..federation.ledger import PHASES
 from ..federation.operations import Map
-from ..federation.program import check_client_function, outputs
+from ..federation.program import PROGRAMS, Program, check_client_function, outputs
 from ..problems.base import Problem
 from .execute import run_one
 from .frames import build, expect, named, natural, numbers
 
+_BUILT: dict[str, tuple[Any, dict[str, type[Program]]]] = {}  # by their notes
+_KEPT, _LONGEST = 256, 10_000  # so many of them, of so many characters at most
 SERVERS = ("init", "round")  # methods of an algorithm that the server runs, not a client
 AtClient = Callable[[int, int], None]
 """An operation at the client of a position in the frame, and of a number at the site."""
@@ -120,8 +122,7 @@ class Transaction:
     # operations at clients
 
     def _map(self, place: int, op: dict[str, Any]) -> AtClient:
-        fn = self._function(op.get("fn"))
-        count, _ = outputs(fn.__func__)
+        fn, count = self._function(op.get("fn"))
         out, phase, call, known = numbers(op, "out"), expect(op, "phase", str), natural(op, "call"), natural(op, "known")
         times = self._times(op)
         arguments = [self._argument(a) for a in expect(op, "arguments", list)]
@@ -138,11 +139,13 @@ class Transaction:
         self.work.append(done)
 
         def run(position: int, client: int) -> None:
-            earlier = Map(fn, (), (), 1, phase, call, drawn=[max(known, self.drawn.get((client, phase, call), 0))])
+            drawn = max(known, self.drawn.get((client, phase, call), 0))
+            earlier = Map(fn, (), (), 1, phase, call, drawn=[drawn]) if drawn else None
             job = Map(fn, (), tuple(out), times[position], phase, call, earlier)
             results, work, _ = run_one(self.setting, job, client, times[position], [given(position, client) for given in arguments])
             self.own[client].update(zip(out, results, strict=True))
-            done[1:] = [done[1] + work.calls, done[2] + work.samples, work.draws]
+            done[1].update(work.calls)
+            done[2:] = [done[2] + work.samples, work.draws]
             self.drawn[client, phase, call] = work.draws
 
         return run
@@ -187,26 +190,25 @@ class Transaction:
         raise FrameError(f"an argument is a reference, a value, or a number for each of {len(self.clients)} clients; this is {note!r}")
 
     def _built(self, note: Any) -> Any:
-        built = build(note)
-        if strange := named(note) - self.programs:
+        built, classes = _built(note)
+        if strange := classes.keys() - self.programs:
             raise FrameError(f"program {min(strange)!r} came without the digest that says it is the same here")
         return built
 
-    def _function(self, note: Any) -> Any:
+    def _function(self, note: Any) -> tuple[MethodType, int]:
+        """A client function, and how many values it returns."""
         match note:
             case [dict() as program, str(method)]:
-                owner: Any = self._built(program)
+                owner = self._built(program)
             case _:
                 raise FrameError(f"a function is [program, method]; this is {note!r}")
-        if method.startswith("_") or method in SERVERS or not isinstance(inspect.getattr_static(type(owner), method, None), FunctionType):
+        if method.startswith("_") or method in SERVERS or not isinstance(getattr(type(owner), method, None), FunctionType):
             raise FrameError(f"{type(owner).__name__} has no client function {method!r}")
-        fn = getattr(owner, method)
         try:
-            check_client_function(fn)
-            outputs(fn.__func__)
+            fn = check_client_function(getattr(owner, method))
+            return fn, outputs(fn.__func__)[0]
         except RookeryError as error:
             raise FrameError(str(error)) from None
-        return fn
 
     # operations of the site as a whole
 
@@ -240,6 +242,19 @@ class Transaction:
             self.loaded += [[client, new] for new in found]
 
 
+def _built(note: Any) -> tuple[Any, dict[str, type[Program]]]:
+    """What a note describes, and the programs in it by name; what was built last is kept, as most frames say the same again."""
+    key = repr(note)
+    found = _BUILT.get(key)
+    if found is None or any(PROGRAMS.get(name) is not cls for name, cls in found[1].items()):
+        found = build(note), {name: PROGRAMS[name] for name in named(note)}
+        if len(key) <= _LONGEST:
+            if len(_BUILT) >= _KEPT:
+                _BUILT.clear()
+            _BUILT[key] = found
+    return found
+
+
 def _fit(fn: MethodType, number: int) -> None:
     """Refuse a number of arguments, after the client, that a function does not take."""
     fewest, most = _arity(fn.__func__)
@@ -269,7 +284,7 @@ def booked(header: dict[str, Any]) -> list[tuple[int, Counter[str], int, int]]:
     for entry in expect(header, "work", list):
         match entry:
             case [int(place), dict(calls), int(samples), int(draws)] if min(place, samples, draws) >= 0 and all(
-                    type(n) is int and n >= 0 for n in calls.values()):
+                    [type(n) is int and n >= 0 for n in calls.values()]):
                 out.append((place, Counter(calls), samples, draws))
             case _:
                 raise FrameError(f"work is reported as [place, oracle calls, samples, draws]; this is {entry!r}")

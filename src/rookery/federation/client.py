@@ -19,7 +19,7 @@ from ..errors import AlgorithmError, DataError, EngineError, ProblemError, Rooke
 from ..problems.base import Problem
 from ..problems.checks import depends, failed
 from . import rng
-from .generators import generators, same, seeded
+from .generators import generators, seeded
 from .noise import Kind, Noise
 
 
@@ -169,7 +169,7 @@ class ClientContext:
         versions = [leaf._version for leaf in _rows(arguments)] if first else []
         result = self.evaluate(fn, *arguments, what=f"the oracle {name!r}")
         if before is not None:
-            if not same(before, generators(arguments[0].device)):
+            if before != generators(arguments[0].device):
                 raise ProblemError(f"the oracle {name!r} used torch's generator, and nothing said so: write stochastic=True in the "
                                    "problem, so that every oracle on a batch runs under the batch's own seed")
             self._setting.checked.add(f"{name} is not random")

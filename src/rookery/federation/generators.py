@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
 
 
 @contextmanager
@@ -21,10 +20,7 @@ def seeded(key: int | None, device: torch.device) -> Iterator[None]:
         yield
 
 
-def generators(device: torch.device) -> list[Tensor]:
+def generators(device: torch.device) -> list[bytes]:
     """The states of torch's global generators that code on this device may use."""
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
-
-
-def same(before: list[Tensor], after: list[Tensor]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+    return [state.numpy().tobytes() for state in states]

@@ -90,15 +90,19 @@ class Ledger:
         """Book one value at `clients` clients; an upload comes before its exchange is booked."""
         if self.lines is not None:
             self.lines.append(Line(direction, what, floats, nbytes, clients, self._account.exchanges + 1))
-        amounts = {f"floats_{direction}": floats * clients, f"bytes_{direction}": nbytes * clients}
-        self.book(None, **amounts)
+        account = self._account
+        if direction == "down":
+            account.floats_down, account.bytes_down = account.floats_down + floats * clients, account.bytes_down + nbytes * clients
+        else:
+            account.floats_up, account.bytes_up = account.floats_up + floats * clients, account.bytes_up + nbytes * clients
 
     @property
     def _account(self) -> Account:
         return self.accounts[self.instead or self.current]
 
-    def book(self, calls: Counter[str] | None = None, **amounts: int) -> None:
-        account = self._account
+    def book(self, calls: Counter[str] | None = None, phase: str | None = None, **amounts: int) -> None:
+        """Book amounts under a phase, which is the current one unless another is named."""
+        account = self._account if phase is None else self.accounts[self.instead or phase]
         for name, amount in amounts.items():
             setattr(account, name, getattr(account, name) + amount)
         if calls:

@@ -164,8 +164,8 @@ class PendingOps:
         self.values = {id: v for id, v in self.values.items() if id in later}
         self.delivered = {id: who for id, who in self.delivered.items() if id in self.values}
         for phase, work in silent.works:
-            with self.ledger.phase(phase):
-                self.ledger.book(work.calls, samples=work.samples)
+            if work.calls or work.samples:
+                self.ledger.book(work.calls, phase, samples=work.samples)
 
     def abandon(self, cohort: Place) -> None:
         """Roll back what is pending at a cohort whose exchange cannot even begin."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from ..training.files import Lines
 
 LONGEST = 2000  # characters of what a server said that are written down
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,10 @@ class Audit:
 
     def write(self, entry: Entry, **used: int) -> None:
         """Add an entry, with the steps and bytes that were used up, as a line of its own; or `WriteError`, and the file is as it was."""
-        told = {**vars(entry), **used, "refused": entry.refused[:LONGEST], "when": time.strftime("%Y-%m-%d %H:%M:%S")}
-        self.lines.append(json.dumps(told, ensure_ascii=False).encode(errors="replace").decode())
+        told = {**vars(entry), **used, "when": time.strftime("%Y-%m-%d %H:%M:%S")}
+        if entry.refused:
+            told["refused"] = entry.refused[:LONGEST]
+        self.lines.append(_ENCODER.encode(told))
 
     def entries(self) -> Iterator[Entry]:
         """What was written down; a last line that is not whole was being written when the process ended."""

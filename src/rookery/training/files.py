@@ -48,12 +48,12 @@ class Lines:
     """A file that grows by whole lines. It stays open; one that was moved or deleted meanwhile is made anew."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self._open = path, -1
+        self.path, self._open, self._file = path, -1, (0, 0)
 
     def append(self, line: str) -> None:
         """Add a line, or leave the file as it was. A last line that is not whole, by a process that was killed, is ended first."""
         try:
-            size, content = self._size(), f"{line}\n".encode()
+            size, content = self._size(), f"{line}\n".encode(errors="replace")  # a lone surrogate cannot be written
             try:
                 while content:
                     content = content[os.write(self._open, content):]
@@ -68,13 +68,16 @@ class Lines:
     def _size(self) -> int:
         """How long the file is, which is open from here on."""
         if self._open >= 0:
-            own = os.fstat(self._open)
-            with suppress(FileNotFoundError):
-                if os.path.samestat(own, os.stat(self.path)):
-                    return own.st_size
+            try:
+                found = os.stat(self.path)
+                if (found.st_ino, found.st_dev) == self._file:
+                    return found.st_size
+            except FileNotFoundError:
+                pass
             self.close()
         self._open = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        size = os.fstat(self._open).st_size
+        own = os.fstat(self._open)
+        size, self._file = own.st_size, (own.st_ino, own.st_dev)
         if size and os.pread(self._open, 1, size - 1) != b"\n":
             size += os.write(self._open, b"\n")
         return size
