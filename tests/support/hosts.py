@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from rookery import Data, Minimization, Program
-from rookery.engines.frames import describe, digest_of, named, pack, unpack
+from rookery.engines.frames import pack, unpack
+from rookery.engines.programs import describe, digest_of, named
 from rookery.engines.roster import hello
 from rookery.federation import Client
 from rookery.sites import Host, Rules

@@ -14,14 +14,13 @@ from ..federation.generators import generators
 from ..federation.operations import Map
 from ..federation.reducer import Work
 
-
 CPU = torch.device("cpu")
 
 
 def results(op: Map, value: Any) -> tuple[Tensor, ...]:
     """What a client function returned, as the tensors its annotation promises."""
     values = value if isinstance(value, tuple) else (value,)
-    if len(values) != len(op.out) or not all([isinstance(v, Tensor) for v in values]):
+    if len(values) != len(op.out) or not all(isinstance(v, Tensor) for v in values):
         raise EngineError(f"{op.fn.__qualname__} promises {len(op.out)} tensor(s) in its return annotation and returned "
                           f"{[type(v).__name__ for v in values]}; make the two agree")
     return values

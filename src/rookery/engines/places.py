@@ -10,7 +10,8 @@ from typing import Any
 from .. import errors
 from ..errors import RookeryError, UploadError
 from ..federation.operations import Map, Op, PerClient, Put, Ref, Take
-from .frames import Buffer, describe, named, pack
+from .frames import Buffer, pack
+from .programs import describe, named
 
 
 @dataclass

@@ -15,9 +15,10 @@ from ..errors import Away, EngineError, FrameError, StateLost, UploadError
 from ..federation.client import Setting
 from ..federation.operations import Flush, Index, Map, Op, Put
 from ..federation.reducer import Reducer, Work
-from .frames import Buffer, digest_of, expect, natural, numbers, pack, unpack
+from .frames import Buffer, expect, natural, numbers, pack, unpack
 from .memory import keep_large_blocks
 from .places import Asked, Frames, Place, error_of, in_words
+from .programs import digest_of
 from .roster import Roster, Welcome, hello, roster
 from .transaction import booked
 from .transport import Transport

@@ -13,7 +13,8 @@ from torch import Tensor
 from ..errors import EngineError, FrameError, RookeryError, StateLost, UploadError
 from ..federation.client import Setting
 from ..federation.program import PROGRAMS
-from .frames import digest_of, expect, natural, numbers, pack, unpack
+from .frames import expect, natural, numbers, pack, unpack
+from .programs import digest_of
 from .transaction import Guard, Transaction, Version
 
 

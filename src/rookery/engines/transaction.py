@@ -20,13 +20,12 @@ from ..errors import FrameError, RookeryError, StateLost, WriteError
 from ..federation.client import Setting
 from ..federation.ledger import PHASES
 from ..federation.operations import Map
-from ..federation.program import PROGRAMS, Program, check_client_function, outputs
+from ..federation.program import check_client_function, outputs
 from ..problems.base import Problem
 from .execute import run_one
-from .frames import build, expect, named, natural, numbers
+from .frames import expect, natural, numbers
+from .programs import Built, built
 
-_BUILT: dict[str, tuple[Any, dict[str, type[Program]]]] = {}  # by their notes
-_KEPT, _LONGEST = 256, 10_000  # so many of them, of so many characters at most
 SERVERS = ("init", "round")  # methods of an algorithm that the server runs, not a client
 AtClient = Callable[[int, int], None]
 """An operation at the client of a position in the frame, and of a number at the site."""
@@ -71,7 +70,6 @@ class Transaction:
         self.files: dict[Path, dict[str, Tensor]] = {}
         self.loaded: list[list[int]] = []
 
-    @torch.no_grad()
     def run(self, ops: list[Any]) -> None:
         chain: list[AtClient] = []
         for place, op in enumerate(ops):
@@ -88,9 +86,11 @@ class Transaction:
                 WHOLE[kind](self, op)
             else:
                 raise FrameError(f"unknown operation {kind!r}")
-        for position, client in enumerate(self.clients):
-            for each in chain:
-                each(position, client)
+        if chain:
+            with torch.no_grad():
+                for position, client in enumerate(self.clients):
+                    for each in chain:
+                        each(position, client)
 
     def read(self, id: int, client: int) -> Tensor:
         value = self.own[client].get(id)
@@ -131,7 +131,7 @@ class Transaction:
         if len(out) != count:
             raise FrameError(f"{fn.__qualname__} returns {count} values; the frame names {len(out)}")
         _fit(fn, len(arguments))
-        if any(number != 1 for number in times) and count > len(arguments):
+        if count > len(arguments) and any(number != 1 for number in times):
             raise FrameError(f"{fn.__qualname__} returns {count} values and takes {len(arguments)}; it cannot be repeated")
         if self.guard is not None:
             self.guard.function(fn, sum(times))
@@ -185,30 +185,34 @@ class Transaction:
             case {"each": list(each)} if len(each) == len(self.clients) and all(type(number) in (int, float, bool) for number in each):
                 return lambda position, client: each[position]
             case {"value": value}:
-                built = self._built(value)
-                return lambda position, client: built
+                given = self._built(value).value
+                return lambda position, client: given
         raise FrameError(f"an argument is a reference, a value, or a number for each of {len(self.clients)} clients; this is {note!r}")
 
-    def _built(self, note: Any) -> Any:
-        built, classes = _built(note)
-        if strange := classes.keys() - self.programs:
+    def _built(self, note: Any) -> Built:
+        found = built(note)
+        if strange := found.classes.keys() - self.programs:
             raise FrameError(f"program {min(strange)!r} came without the digest that says it is the same here")
-        return built
+        return found
 
     def _function(self, note: Any) -> tuple[MethodType, int]:
         """A client function, and how many values it returns."""
         match note:
             case [dict() as program, str(method)]:
-                owner = self._built(program)
+                found = self._built(program)
             case _:
                 raise FrameError(f"a function is [program, method]; this is {note!r}")
-        if method.startswith("_") or method in SERVERS or not isinstance(getattr(type(owner), method, None), FunctionType):
+        owner, own = found.value, getattr(type(found.value), method, None)
+        if method in found.functions and found.functions[method][0].__func__ is own:
+            return found.functions[method]
+        if method.startswith("_") or method in SERVERS or not isinstance(own, FunctionType):
             raise FrameError(f"{type(owner).__name__} has no client function {method!r}")
         try:
             fn = check_client_function(getattr(owner, method))
-            return fn, outputs(fn.__func__)[0]
+            found.functions[method] = fn, outputs(fn.__func__)[0]
         except RookeryError as error:
             raise FrameError(str(error)) from None
+        return found.functions[method]
 
     # operations of the site as a whole
 
@@ -242,19 +246,6 @@ class Transaction:
             self.loaded += [[client, new] for new in found]
 
 
-def _built(note: Any) -> tuple[Any, dict[str, type[Program]]]:
-    """What a note describes, and the programs in it by name; what was built last is kept, as most frames say the same again."""
-    key = repr(note)
-    found = _BUILT.get(key)
-    if found is None or any(PROGRAMS.get(name) is not cls for name, cls in found[1].items()):
-        found = build(note), {name: PROGRAMS[name] for name in named(note)}
-        if len(key) <= _LONGEST:
-            if len(_BUILT) >= _KEPT:
-                _BUILT.clear()
-            _BUILT[key] = found
-    return found
-
-
 def _fit(fn: MethodType, number: int) -> None:
     """Refuse a number of arguments, after the client, that a function does not take."""
     fewest, most = _arity(fn.__func__)
@@ -284,7 +275,7 @@ def booked(header: dict[str, Any]) -> list[tuple[int, Counter[str], int, int]]:
     for entry in expect(header, "work", list):
         match entry:
             case [int(place), dict(calls), int(samples), int(draws)] if min(place, samples, draws) >= 0 and all(
-                    [type(n) is int and n >= 0 for n in calls.values()]):
+                    type(n) is int and n >= 0 for n in calls.values()):
                 out.append((place, Counter(calls), samples, draws))
             case _:
                 raise FrameError(f"work is reported as [place, oracle calls, samples, draws]; this is {entry!r}")

@@ -148,6 +148,6 @@ class Work(NamedTuple):
 
 def all_finite(value: Tensor) -> bool:
     """Whether a tensor has neither infinities nor NaN."""
-    if value.dim() == 1 and len(value) <= 16:  # where a list is quicker than a sum
+    if value.dim() == 1 and value.numel() <= 16:  # where a list is quicker than a sum
         return all(map(math.isfinite, value.tolist()))
     return math.isfinite(value.sum().item()) or bool(torch.isfinite(value).all())

@@ -14,7 +14,7 @@ LONGEST = 2000  # characters of what a server said that are written down
 _ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Entry:
     """One frame or hello. `left` has the shape of every value that left the site; what was refused changed nothing."""
 

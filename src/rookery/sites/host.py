@@ -8,6 +8,7 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -65,10 +66,10 @@ class _Run:
     def note(self, frame: int, sent: Mapping[int, Tensor], size: int) -> None:
         """Written before the reply leaves; what cannot be written does not leave."""
         self.account.moved(size)
-        texts = [bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for value in sent.values()
-                 if value.dtype == torch.uint8 and value.dim() == 2 for row in value]
-        self.write(Entry(self.site.run, frame, self.account.asked, [list(value.shape) for value in sent.values()],
-                         sum(value.numel() for value in sent.values()), names=sorted(set(texts) - {""})))
+        texts = {bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for value in sent.values()
+                 if value.dtype == torch.uint8 and value.dim() == 2 for row in value}
+        shapes = [list(value.shape) for value in sent.values()]
+        self.write(Entry(self.site.run, frame, self.account.asked, shapes, sum(map(prod, shapes)), names=sorted(texts - {""})))
         self.account.frames += 1
         self.noted = True
 

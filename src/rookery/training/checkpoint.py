@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..algorithms.base import Algorithm
-from ..engines.frames import describe
+from ..engines.programs import describe
 from ..errors import CheckpointError, FrameError
 from ..federation.federation import Cohort, Federation
 from ..federation.placed import Placed

@@ -11,7 +11,8 @@ from corruptions import check_refused
 from recorded_frames import Moment, Small, of_step, parts, seal, sealed, step_op, values
 
 from rookery import SCAFFOLD
-from rookery.engines.frames import describe, digest_of, named, pack, unpack
+from rookery.engines.frames import pack, unpack
+from rookery.engines.programs import describe, digest_of, named
 
 
 def nested(depth: int) -> Any:

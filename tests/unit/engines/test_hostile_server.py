@@ -12,7 +12,8 @@ from torch import Tensor
 from rookery import Data, FedAvg, Federation, Minimization
 from rookery.data import Request
 from rookery.engines import Wire
-from rookery.engines.frames import describe, digest_of, named, pack, unpack
+from rookery.engines.frames import pack, unpack
+from rookery.engines.programs import describe, digest_of, named
 from rookery.engines.site import Site
 from rookery.errors import AlgorithmError
 from rookery.federation import rng
