@@ -18,6 +18,20 @@ from rookery.sites.certificates import invite
 ALL = '["FedAvg", "SCAFFOLD", "FedDRO"]'
 
 
+def on_small_disk(folder: str, kilobytes: int) -> list[str]:
+    """A command that runs another one with a disk of its own at a folder, so small that it fills up."""
+    mount = f'mkdir -p {folder} && mount -t tmpfs -o size={kilobytes}k tmpfs {folder} && exec "$@"'
+    return ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
+
+
+def small_disks() -> bool:
+    """Whether this machine lets us have one."""
+    try:
+        return subprocess.run([*on_small_disk("/tmp", 64), "true"], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
 class Processes:
     """Sites of one folder, by name."""
 

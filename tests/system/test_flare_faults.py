@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ if find_spec("nvflare") is None:
 import flare_entries
 from flare_entries import MAY
 from flare_sites import Deployment, Residents, deployment, waited
+from site_processes import on_small_disk, small_disks
 
 from rookery.engines import flare
 from rookery.errors import EngineError
@@ -173,21 +174,31 @@ def test_a_server_of_flare_that_is_killed_and_started_again_has_lost_the_job_and
     goes_on(deployed, "parent")
 
 
+@pytest.mark.skipif(not small_disks(), reason="this machine lets nobody mount a disk")
 def test_a_full_disk_at_a_site_is_named_and_the_run_goes_on_when_there_is_space(both: Both) -> None:
-    """The resident process may write no longer file than those that it has; later it may."""
+    """Another file fills the disk that the resident process writes to; later it is deleted."""
     deployed, residents = both
-    job = begin(deployed, "disk")
-    made(job, 5)
-    resident = psutil.Process(residents.running["site-1"].pid)
-    resident.rlimit(psutil.RLIMIT_FSIZE, (1024, resource.RLIM_INFINITY))
+    residents.kill("site-1")
+    residents.through = on_small_disk("site-1-runs", 512)
+    residents.start("site-1")
+    runs = Path(f"/proc/{residents.running['site-1'].pid}/root{residents.folder}/site-1-runs")  # as that process sees it
     try:
-        with pytest.raises(EngineError, match=r"WriteError: .*site-1.* could not be written \(File too large\)"):
+        job = begin(deployed, "disk")
+        made(job, 5)
+        with suppress(OSError), (runs / "another").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        with pytest.raises(EngineError, match=r"WriteError: .*site-1.* could not be written \(No space left on device\)"):
             job.wait(WAIT)
+        (runs / "another").unlink()
+        goes_on(deployed, "disk")
+        logs = list(runs.glob("*/log.jsonl"))
+        assert logs
+        for log in logs:
+            assert all(json.loads(line) for line in log.read_text().splitlines())
     finally:
-        resident.rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    goes_on(deployed, "disk")
-    for log in (deployed.folder / "site-1-runs").glob("*/log.jsonl"):
-        assert all(json.loads(line) for line in log.read_text().splitlines())
+        residents.through = []
+        residents.restart("site-1")
 
 
 def answered(deployed: Deployment, kit: Path) -> bool:

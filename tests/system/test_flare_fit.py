@@ -15,6 +15,10 @@ import pytest
 import test_cli_federate
 from running import command
 
+from rookery.fitting.goals import GOALS
+from rookery.objectives.declare import objectives
+from rookery.studies.description import algorithms
+
 pytest.importorskip("grpc")
 MAY = 'algorithms = ["FedAvg", "CODA+", "LocalSCGDAM", "LocalSGDAM"]\nmin_batch = 5\nsalt = "none"\n' \
       'objectives = ["cross_entropy", "balanced_cross_entropy", "auc", "last_layer"]'
@@ -72,6 +76,27 @@ def test_a_fit_over_flare_leaves_what_a_simulation_leaves(written: Path, monkeyp
         own = json.loads((folder / "fit.json").read_text())
         assert own["kept"] == told["kept"]
         assert [row["label"] for row in own["rows"]] == [row["label"] for row in told["rows"]][:len(own["rows"])]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.skipif(find_spec("nvflare") is None, reason="FLARE is not installed: pip install 'rookery[flare]'")
+def test_fits_for_the_other_goals_leave_what_simulations_leave(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flare_sites import ADMIN, deployment
+
+    may = f'algorithms = {json.dumps(sorted(algorithms()))}\nobjectives = {json.dumps(sorted(objectives()))}\nmin_batch = 5\nsalt = "none"'
+    pooled = ["--set", 'data.table="all.csv"', "--set", 'data.site="hospital"', "--set", 'federation.engine="wire"']
+    with deployment(written, hospitals.NAMES, "", may, ["rookery.fitting.serving:serve"], rows='table = "{name}.csv"') as (found, _):
+        sites = "\n".join(f'{name} = "flare"' for name in hospitals.NAMES)
+        Path("federation.toml").write_text(f'[flare]\nkit = "{found.kits / ADMIN}"\nuser = "{ADMIN}"\nruns = "runs"\n[sites]\n{sites}\n')
+        for goal in sorted(set(GOALS) - {"auc"}):
+            words = ["fit", "fit.toml", "--goal", goal, "--rounds", "2", "--no-pool", "--sensitive", "sex"]
+            assert command(monkeypatch, *words, "--sites", "federation.toml", "--on", "flare", "--out", f"{goal}-flare") == 0
+            assert command(monkeypatch, *words, *pooled, "--out", f"{goal}-simulated") == 0
+            real, simulated = (json.loads(Path(f"{goal}-{how}", "fit.json").read_text()) for how in ("flare", "simulated"))
+            assert [real[name] for name in ("kept", "splits")] == [simulated[name] for name in ("kept", "splits")], goal
+            for file in ("bundle/model.safetensors", "bundle/encoder.json"):
+                assert Path(f"{goal}-flare", file).read_bytes() == Path(f"{goal}-simulated", file).read_bytes(), (goal, file)
 
 
 def test_words_of_a_fit_over_flare_that_do_not_go_together(written: Path, monkeypatch: pytest.MonkeyPatch,

@@ -27,7 +27,7 @@ import grpc
 import hosts
 import served_cases
 from served_cases import RUNS
-from site_processes import Processes, processes
+from site_processes import Processes, on_small_disk, processes, small_disks
 
 from rookery import Federation
 from rookery.engines.grpc import Grpc
@@ -173,10 +173,14 @@ def test_a_site_that_stays_away_is_named(sites: Processes) -> None:
     assert torch.equal(state.x, end("FedAvg", 2))
 
 
-def test_a_full_disk_at_a_site_is_named_and_nothing_has_changed(sites: Processes) -> None:
+@pytest.mark.parametrize(("through", "why"), [
+    pytest.param(["sh", "-c", 'ulimit -f 8; exec "$@"', "sh"], "File too large", id="files of 8 kB"),
+    pytest.param(on_small_disk("site-1-runs", 32), "No space left on device", id="a disk of 32 kB",
+                 marks=pytest.mark.skipif(not small_disks(), reason="this machine lets nobody mount a disk"))])
+def test_a_full_disk_at_a_site_is_named_and_nothing_has_changed(sites: Processes, through: list[str], why: str) -> None:
     program, make = RUNS["FedAvg"]
     sites.kill("site-1")
-    sites.through = ["sh", "-c", 'ulimit -f 8; exec "$@"', "sh"]
+    sites.through = through
     try:
         sites.start("site-1")
         with sites.transport() as transport:
@@ -186,9 +190,10 @@ def test_a_full_disk_at_a_site_is_named_and_nothing_has_changed(sites: Processes
                 while made < 200:
                     state, made = program.round(fed, state), made + 1
             except WriteError as error:
-                assert re.search(r"^site 'site-1': .*log\.jsonl could not be written \(File too large\)$", str(error))  # noqa: PT017
+                assert re.search(rf"^site 'site-1': .*log\.jsonl could not be written \({why}\)$", str(error))  # noqa: PT017
             assert 2 < made < 200
-            logs = [log for log in (sites.folder / "site-1-runs").glob("*/log.jsonl") if log.stat().st_size > 3000]
+            seen = Path(f"/proc/{sites.running['site-1'].pid}/root{sites.folder}")  # as the site sees it
+            logs = [log for log in (seen / "site-1-runs").glob("*/log.jsonl") if log.stat().st_size > 3000]
             assert logs
             assert all(json.loads(line) for log in logs for line in log.read_text().splitlines())
             assert torch.equal(state.x, end("FedAvg", made))
