@@ -1,7 +1,7 @@
 """What frames, rules and the log add to gRPC: an exchange with site processes against a bare echo of the same bytes over the same channels.
 
-An empty exchange brings one number down and up again; one with a client function brings one number down and one up; a large one 10 MB down and
-one number up. All calls go to the same processes, behind the same certificates.
+An empty exchange brings one number down and up again; one with a client function brings one number down and one up; a large one 10 MB down
+and one number up. All calls go to the same processes, behind the same certificates.
 """
 
 from __future__ import annotations

@@ -45,6 +45,9 @@ class Probe(Program):
     def same(self, c: Client, x: Tensor) -> Tensor:
         return x + 1
 
+    def pair(self, c: Client, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x + 1, x + 2
+
     def told(self, c: Client, x: Tensor) -> Tensor:
         return torch.tensor([list(b"north"), list(b"s\xffd\n\0")], dtype=torch.uint8)
 

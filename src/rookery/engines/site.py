@@ -15,7 +15,8 @@ from ..federation.client import Setting
 from ..federation.program import PROGRAMS
 from .frames import expect, natural, numbers, pack, unpack
 from .programs import digest_of
-from .transaction import Guard, Transaction, Version
+from .transaction import Transaction
+from .version import Guard, Version
 
 
 class Site:
@@ -32,7 +33,7 @@ class Site:
         self.failure: Exception | None = None  # of the last frame
         self.known: set[str] = set()  # programs that the server has the same of
         self.name = setting.data.names[0] if name is None else name
-        self.empty = Version({}, ({},) * len(setting.data.names), setting)
+        self.empty = Version({}, ({},) * len(setting.data.names), ({},) * len(setting.data.names), setting)
         self.versions: dict[int, Version] = {}
         self.counter = 0  # the last frame that was executed
         self.last: tuple[bytes, bytes] = (b"", b"")
@@ -94,7 +95,7 @@ class Site:
         work.write_files()
         for path in gone:
             path.unlink(missing_ok=True)
-        after = Version(work.shared, tuple(work.own), work.setting)
+        after = Version(work.shared, tuple(work.own), tuple(work.makers), work.setting)
         self.versions = {**({base: before} if base else {}), k: after}
         self.counter, self.last = k, (digest, reply)
         return reply

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Set
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from types import FunctionType, MethodType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from ..errors import FrameError, RookeryError, StateLost, WriteError
-from ..federation.client import Setting
 from ..federation.ledger import PHASES
 from ..federation.operations import Map
 from ..federation.program import check_client_function, outputs
@@ -25,35 +25,11 @@ from ..problems.base import Problem
 from .execute import run_one
 from .frames import expect, natural, numbers
 from .programs import Built, built
+from .version import FROM_SERVER, Guard, Maker, Version
 
 SERVERS = ("init", "round")  # methods of an algorithm that the server runs, not a client
 AtClient = Callable[[int, int], None]
 """An operation at the client of a position in the frame, and of a number at the site."""
-
-
-@dataclass(frozen=True)
-class Version:
-    """What a site holds after a frame: the server's values, each client's own ones, and the problem as it was finished."""
-
-    shared: Mapping[int, Tensor]
-    own: tuple[Mapping[int, Tensor], ...]
-    setting: Setting
-
-
-class Guard(Protocol):
-    """An owner's word on what may run: raises `Refused` for what may not."""
-
-    def begin(self) -> None:
-        """A frame has come that was not executed before."""
-        ...
-
-    def operation(self, kind: str) -> None:
-        """An operation of the site as a whole is to run."""
-        ...
-
-    def function(self, fn: MethodType, times: int) -> None:
-        """A function that is to run, and how often, over all of a frame's clients."""
-        ...
 
 
 class Transaction:
@@ -65,9 +41,10 @@ class Transaction:
         self.programs = programs  # those that are the same at the server
         self.shared = {**before.shared, **tensors}
         self.own = [dict(values) for values in before.own]
+        self.makers = [dict(makers) for makers in before.makers]
         self.work: list[list[Any]] = []  # place of each map among the operations, oracle calls, samples, draws
         self.drawn: dict[tuple[int, str, int], int] = {}
-        self.files: dict[Path, dict[str, Tensor]] = {}
+        self.files: dict[Path, tuple[dict[str, Tensor], dict[str, Maker]]] = {}
         self.loaded: list[list[int]] = []
 
     def run(self, ops: list[Any]) -> None:
@@ -100,7 +77,11 @@ class Transaction:
 
     def uploads(self, wants: list[int]) -> dict[int, Tensor]:
         """Values that leave: those of the first client, then those of the next."""
-        return dict(enumerate(self.read(id, client) for client in self.clients for id in wants))
+        sent = dict(enumerate(self.read(id, client) for client in self.clients for id in wants))
+        if self.guard is not None:
+            for maker in dict.fromkeys(self.makers[client].get(id) for client in self.clients for id in wants if id in self.own[client]):
+                self.guard.leaves(maker)
+        return sent
 
     def forget(self, ids: Iterable[int]) -> None:
         """Drop values that nobody will ask for."""
@@ -108,12 +89,15 @@ class Transaction:
         for values in (self.shared, *self.own):
             for id in ids & values.keys():
                 del values[id]
+        for makers in self.makers:
+            for id in ids & makers.keys():
+                del makers[id]
 
     def write_files(self) -> None:
-        for path, tensors in self.files.items():
+        for path, (tensors, makers) in self.files.items():
             part = path.with_suffix(".part")
             try:
-                save_file(tensors, part)
+                save_file(tensors, part, {"makers": json.dumps(makers)})
                 part.replace(path)
             except (OSError, SafetensorError) as error:
                 part.unlink(missing_ok=True)
@@ -137,6 +121,8 @@ class Transaction:
             self.guard.function(fn, sum(times))
         done: list[Any] = [place, Counter(), 0, 0]
         self.work.append(done)
+        program = type(fn.__self__)
+        makers = [(id, Maker(f"{program.__module__}.{program.__qualname__}", fn.__name__, k)) for k, id in enumerate(out)]
 
         def run(position: int, client: int) -> None:
             drawn = max(known, self.drawn.get((client, phase, call), 0))
@@ -144,6 +130,7 @@ class Transaction:
             job = Map(fn, (), tuple(out), times[position], phase, call, earlier)
             results, work, _ = run_one(self.setting, job, client, times[position], [given(position, client) for given in arguments])
             self.own[client].update(zip(out, results, strict=True))
+            self.makers[client].update(makers)
             done[1].update(work.calls)
             done[2:] = [done[2] + work.samples, work.draws]
             self.drawn[client, phase, call] = work.draws
@@ -156,18 +143,22 @@ class Transaction:
         if not holders <= set(range(len(self.clients))):
             raise FrameError(f"'holders' lists places among the {len(self.clients)} clients of the frame; it has {sorted(holders)}")
 
-        def run(position: int, client: int) -> None:
-            self.own[client][out] = self.read(source if position in holders else default, client)
-
-        return run
+        return lambda position, client: self._copy(client, source if position in holders else default, out)
 
     def _put(self, place: int, op: dict[str, Any]) -> AtClient:
         pool, source = natural(op, "pool"), natural(op, "source")
 
-        def run(position: int, client: int) -> None:
-            self.own[client][pool] = self.read(source, client)
+        return lambda position, client: self._copy(client, source, pool)
 
-        return run
+    def _copy(self, client: int, source: int, to: int) -> None:
+        """A client's value under another number, still of its maker; one of the server's is the client's own from here on."""
+        own, makers, shared = self.own[client], self.makers[client], source not in self.own[client]
+        own[to] = self.read(source, client)
+        makers.pop(to, None)
+        if shared:
+            makers[to] = FROM_SERVER
+        elif source in makers:
+            makers[to] = makers[source]
 
     def _times(self, op: dict[str, Any]) -> list[int]:
         times = op.get("times")
@@ -228,21 +219,26 @@ class Transaction:
     def _save(self, op: dict[str, Any]) -> None:
         ids = numbers(op, "ids")
         held = {f"{client}.{id}": values[id].clone() for client, values in enumerate(self.own) for id in ids if id in values}
-        self.files[self.file(expect(op, "tag", str))] = {**held, "empty": torch.zeros(0)}
+        makers = {f"{client}.{id}": found[id] for client, found in enumerate(self.makers) for id in ids if id in found}
+        self.files[self.file(expect(op, "tag", str))] = {**held, "empty": torch.zeros(0)}, makers
 
     def _load(self, op: dict[str, Any]) -> None:
         tag, pairs = expect(op, "tag", str), expect(op, "ids", list)
         if not all(isinstance(pair, list) and [type(n) for n in pair] == [int, int] for pair in pairs):
             raise FrameError(f"values are loaded as [saved number, new number]; got {pairs!r}")
         try:
-            held = load_file(self.file(tag))
+            with safe_open(self.file(tag), "pt") as file:
+                held = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                makers = {name: Maker(*maker) for name, maker in json.loads((file.metadata() or {}).get("makers", "{}")).items()}
         except FileNotFoundError:
             raise StateLost(f"state lost: no checkpoint {tag!r} at this site") from None
-        except SafetensorError as error:
+        except (SafetensorError, ValueError, TypeError) as error:
             raise StateLost(f"state lost: the checkpoint {tag!r} at this site is damaged ({error})") from None
         for client, values in enumerate(self.own):
-            found = {new: held[f"{client}.{old}"] for old, new in pairs if f"{client}.{old}" in held}
-            values.update(found)
+            found = {new: f"{client}.{old}" for old, new in pairs if f"{client}.{old}" in held}
+            values.update({new: held[name] for new, name in found.items()})
+            kept = {id: maker for id, maker in self.makers[client].items() if id not in found}
+            self.makers[client] = kept | {new: makers[name] for new, name in found.items() if name in makers}
             self.loaded += [[client, new] for new in found]
 
 

@@ -29,7 +29,7 @@ class Line:
     """One value that crossed the network: to or from `clients` clients, `floats` numbers each."""
 
     direction: Literal["down", "up"]
-    what: str  # the client function that first reads it, or that made it
+    what: str  # the client function that first reads it, or that made it: one of several results with its place, as "step[0]"
     floats: int
     bytes: int
     clients: int

@@ -118,7 +118,7 @@ class PendingOps:
             self.usable(value)
             if value.place is not cohort:
                 raise PlacementError("a mean is taken over the cohort its values live at; use that cohort's mean")
-        makers = ["" if value.call is None else value.call.fn.__name__ for value in values]
+        makers = [_maker(value) for value in values]
         self.run(cohort, list(values), reducer)
         for made, one in zip(makers, reducer.like, strict=True):
             self.ledger.cross("up", made, one.numel(), one.nbytes, cohort.size)
@@ -189,3 +189,11 @@ class PendingOps:
         if id not in self.delivered:
             return np.arange(cohort.size)
         return np.flatnonzero(~np.isin(cohort.index, self.delivered[id]))
+
+
+def _maker(value: Placed) -> str:
+    """The client function that made a value, and which of its results it is where there are several, counted from 0."""
+    if value.call is None:
+        return ""
+    name, out = value.call.fn.__name__, value.call.out
+    return name if len(out) == 1 else f"{name}[{out.index(value.id)}]"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields
 from types import MethodType
 from typing import Literal
 
+from ..engines.version import FROM_SERVER, Maker
 from ..errors import ConfigError, Refused
 from ..federation.program import PROGRAMS
 from ..objectives.declare import objectives
@@ -22,6 +24,8 @@ class Rules:
 
     algorithms: those whose functions may run, by their names, as "FedDRO", or some of their functions, as "FedDRO.track"
     objectives: what may be minimised, by name, as "cross_entropy"; where the rows are of one's own function, that says it
+    values:     what may leave of that which algorithms' functions make: all results of some, as "FedDRO.track", or one of several, counted
+                from 0, as "SOAP.descend[0]"; by default all results of all that may run. `rookery show SOAP` says what SOAP sends
     others:     groups of functions that are no algorithm's: "evaluation", "set-up"
     min_batch:  nothing is computed from fewer different rows at once
     salt:       "secret": draws depend on a number that never leaves the site, so that no server can choose or foresee them; "none": they
@@ -35,6 +39,7 @@ class Rules:
 
     algorithms: tuple[str, ...] = ()
     objectives: tuple[str, ...] = ()
+    values: tuple[str, ...] | None = None
     others: tuple[str, ...] = ("evaluation", "set-up")
     min_batch: int = 5
     salt: Literal["secret", "none"] = "secret"
@@ -63,6 +68,17 @@ class Rules:
         names = _names(program)
         return any(entry in names or entry in {f"{name}.{fn.__name__}" for name in names} for entry in self.algorithms)
 
+    def sends(self, maker: Maker | None) -> bool:
+        """Whether a value may leave."""
+        if self.values is None or maker == FROM_SERVER:
+            return True
+        if maker is None or maker.program not in PROGRAMS:
+            return False
+        if any(maker.program.startswith(GROUPS[group]) for group in self.others):
+            return True
+        whole = {f"{name}.{maker.method}" for name in _names(PROGRAMS[maker.program])}
+        return any(entry in whole or entry in {f"{name}[{maker.place}]" for name in whole} for entry in self.values)
+
     def knows(self, program: type) -> bool:
         """Whether some function of a program may run."""
         return any(entry == name or entry.startswith(f"{name}.") for entry in self.algorithms for name in _names(program))
@@ -75,6 +91,11 @@ class Rules:
             if entry not in known and not (name in known and hasattr(known[name], method)):
                 raise ConfigError(f"may.algorithms has algorithms, as \"FedAvg\", or their functions, as \"FedAvg.step\"; {entry!r} is "
                                   "neither: correct it, or name its module in site.modules")
+        for entry in self.values or ():
+            name, _, method = re.sub(r"\[\d+\]$", "", entry).rpartition(".")
+            if not (name in known and hasattr(known[name], method)):
+                raise ConfigError(f"may.values has results of functions, as \"FedAvg.step\", or one of several, as \"SOAP.descend[0]\"; "
+                                  f"{entry!r} is neither: correct it, or name its module in site.modules")
         for entry in self.objectives:
             if entry not in (every := objectives()) and ":" not in entry:
                 raise ConfigError(f"may.objectives has objectives by their names; {nearest(entry, list(every))}It has {entry!r}, and known "
@@ -95,6 +116,7 @@ class Account:
     steps: int = 0
     bytes: int = 0
     asked: list[str] = field(default_factory=list)  # functions of the frame at hand, in words
+    sent: set[Maker | None] = field(default_factory=set)  # what the rules were found to let leave
     allowed: set[tuple[type, str]] = field(default_factory=set)  # classes and methods that the rules were found to allow
 
     def begin(self) -> None:
@@ -110,6 +132,14 @@ class Account:
 
     def operation(self, kind: str) -> None:
         self.asked.append(kind)
+
+    def leaves(self, maker: Maker | None) -> None:
+        if maker in self.sent or self.rules.sends(maker):
+            self.sent.add(maker)
+            return
+        what = "a value of which nobody knows what made it" if maker is None else \
+            f"result {maker.place} of {maker.program.rpartition('.')[2]}.{maker.method}"
+        raise Refused(f"{what} is not among the values that may leave here")
 
     def function(self, fn: MethodType, times: int) -> None:
         name = fn.__qualname__

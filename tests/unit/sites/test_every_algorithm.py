@@ -1,4 +1,4 @@
-"""An owner who allows an algorithm by its name has allowed all that it runs, in training; and the log has it all."""
+"""An owner who allows an algorithm by its name, and what it sends, has allowed all that it does in training; and the log has it all."""
 
 from __future__ import annotations
 
@@ -12,16 +12,37 @@ from served_cases import BY_NAME
 
 from rookery.engines.remote import Remote
 from rookery.engines.transport import InProcess
+from rookery.federation import Ledger, federation
+from rookery.federation.ledger import Line
 from rookery.sites.audit import Audit
 from rookery.sites.host import Own
+from rookery.testing import Case
 from rookery.testing.laws import BATCH
+
+
+def sent(case: Case, algorithm: str) -> tuple[str, ...]:
+    """What a simulation sends up, as an owner may let it leave."""
+    recorded, ledgers = list[Line](), list[Ledger]()
+
+    class Recorded(Ledger):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lines = recorded
+            ledgers.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(federation, "Ledger", Recorded)
+        case.advance(case.solved(), case.lr, 1, BATCH, 2, engine="loop")
+    assert ledgers
+    return tuple(sorted({f"{algorithm}.{line.what}" for line in recorded if line.direction == "up"}))
 
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_its_name_is_enough(name: str, tmp_path: Path) -> None:
     case = BY_NAME[name]
     k = case.solved()
-    rules = replace(ALL, algorithms=(type(case.make(case.lr, 1, BATCH)).__name__,), others=("set-up",))
+    algorithm = type(case.make(case.lr, 1, BATCH)).__name__
+    rules = replace(ALL, algorithms=(algorithm,), others=("set-up",), values=sent(case, algorithm))
     whole = case.federation(k, engine="loop")
     at = host(tmp_path, rules, owner=Own(lambda asked: (whole.problem, whole.data)))
     engine = Remote(InProcess({"north": at.answer}))

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hosts import ALL, RUN, Probe, answer, error, frame, host, step, welcome
+from safetensors.torch import load_file, save_file
 
 from rookery import FedAvg, FedDRO
+from rookery.engines.version import Maker
 from rookery.errors import ConfigError
+from rookery.federation.program import PROGRAMS
 from rookery.metrics.calibration import Calibrator
 from rookery.metrics.subgroups import GroupSums
-from rookery.sites import Rules
+from rookery.sites import Host, Rules
+from rookery.sites.audit import Audit
 from rookery.studies.agreement import Agreement
 
 
@@ -124,3 +130,75 @@ def test_a_frame_ends_at_its_limit(tmp_path: Path) -> None:
 def test_rules_that_are_none(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=rf"^{next(iter(wrong))} .*; got "):
         replace(ALL, **wrong)
+
+
+# what may leave
+
+
+def made(at: Host, *ops: dict[str, Any], k: int = 1, want: Sequence[int] = (), **changes: Any) -> tuple[str, str]:
+    return error(at, frame(k, *ops, want=want, **changes))
+
+
+def test_results_that_are_not_among_the_values_do_not_leave_and_the_others_do(tmp_path: Path) -> None:
+    welcome(at := host(tmp_path, replace(ALL, values=("Probe.same", "Probe.pair[1]"))))
+    refused = "Refused", "result 0 of Probe.drawn is not among the values that may leave here"
+    assert made(at, step(), step("drawn", out=3), want=[2, 3]) == refused
+    assert made(at, step(), step("drawn", out=3), want=[3], clients=[1]) == refused
+    pair = {**step("pair"), "out": [4, 5]}
+    assert made(at, pair, want=[4]) == ("Refused", "result 0 of Probe.pair is not among the values that may leave here")
+    assert at.runs[RUN].site.counter == 0
+    answer(at, frame(1, step(), step("drawn", out=3), pair, want=[2, 5]))
+    entries = list(Audit(at.place(RUN) / "log.jsonl").entries())
+    assert [entry.refused for entry in entries].count(f"Refused: {refused[1]}") == 2
+    assert entries[-1].numbers == 4
+    answer(at, frame(2, base=1, want=[1]))  # what the server sent itself
+
+
+def test_a_value_is_its_maker_s_under_another_number_and_after_a_checkpoint_too(tmp_path: Path) -> None:
+    rules = replace(ALL, values=("Probe.same",))
+    welcome(at := host(tmp_path, rules))
+    take = {"op": "take", "source": 3, "default": 1, "holders": [0], "out": 6}
+    put = {"op": "put", "pool": 7, "source": 3}
+    over = {"op": "put", "pool": 2, "source": 3}  # in the place of one that may leave
+    save = {"op": "save", "tag": "tag", "ids": [2, 3, 6, 7]}
+    answer(at, frame(1, step(), step("drawn", out=3), take, put))
+    answer(at, frame(2, save, base=1))
+    assert [made(at, over, k=3, base=2, want=[2])[0], *(made(at, k=3, base=2, want=[id])[0] for id in (3, 6, 7))] == ["Refused"] * 4
+    answer(at, frame(3, base=2, want=[6], clients=[1]))  # the default there, which is the server's
+    for each in (at, again := host(tmp_path, rules)):
+        if each is again:
+            welcome(again)
+        load = {"op": "load", "tag": "tag", "ids": [[2, 12], [3, 13], [6, 16], [7, 17]]}
+        k = 4 if each is at else 5
+        answer(each, frame(k, load))
+        assert [made(each, k=k + 1, base=k, want=[id])[0] for id in (13, 16, 17)] == ["Refused"] * 3
+        if each is again:
+            answer(each, frame(k + 1, base=k, want=[12]))
+            answer(each, frame(k + 2, base=k, want=[16], clients=[1]))
+
+
+def test_a_checkpoint_without_makers_is_loaded_and_does_not_leave(tmp_path: Path) -> None:
+    welcome(at := host(tmp_path, replace(ALL, values=("Probe.same",))))
+    answer(at, frame(1, step(), {"op": "put", "pool": 3, "source": 2}))
+    answer(at, frame(2, {"op": "save", "tag": "tag", "ids": [2]}, base=1))
+    [file] = at.place(RUN).glob("*-tag.safetensors")
+    save_file(load_file(file), file)
+    answer(at, frame(3, {"op": "load", "tag": "tag", "ids": [[2, 2]]}, base=2))
+    assert made(at, k=4, base=3, want=[2]) == ("Refused", "a value of which nobody knows what made it is not among the values that may "
+                                                          "leave here")
+
+
+def test_scores_and_what_is_agreed_may_leave_where_their_groups_may_run() -> None:
+    rules = Rules(("FedAvg",), values=())
+    scores, agreed = ("rookery.metrics.federated.Sums", "rookery.studies.agreement.Agreement")
+    assert [rules.sends(Maker(full, "total", 0)) for full in (scores, agreed, "rookery.algorithms.minimization.fedavg.FedAvg")] == [
+        full in PROGRAMS for full in (scores, agreed)] + [False]
+    assert not replace(rules, others=()).sends(Maker(agreed, "totals", 0))
+    assert Rules(("FedAvg",)).sends(Maker("rookery.algorithms.minimization.fedavg.FedAvg", "step", 0))
+
+
+@pytest.mark.parametrize("entry", ["FedAvg", "FedAvg.stp", "FedAvg.step[x]", "FedAvg.step[0", "step", "NoSuch.step[1]"])
+def test_values_that_nothing_makes_are_refused(entry: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"{entry!r} is neither")):
+        Rules(("FedAvg",), values=("FedAvg.step", entry)).check()
+    Rules(("FedAvg",), values=("FedAvg.step", "SOAP.descend[0]")).check()
