@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable
 from functools import partial
@@ -112,7 +113,7 @@ def _algorithm(found: type[Algorithm[Any]]) -> None:
     console.print((inspect.getdoc(inspect.getmodule(found)) or "").strip(), style="dim", markup=False)
     entries("hyper-parameter", entries_of(found))
     try:
-        algorithm, lines = communication(found)
+        algorithm, lines, sent = communication(found)
     except RookeryError as error:
         console.print(f"what crosses the network is not known: {error}", markup=False)
         return
@@ -122,6 +123,8 @@ def _algorithm(found: type[Algorithm[Any]]) -> None:
         crossed = list(group)
         table.add_row(str(number), *(_side(crossed, direction) for direction in ("down", "up")))
     console.print(table)
+    console.print(f"values = {json.dumps(sent)}  # under [may] in a site's file: what it sends with these hyper-parameters", markup=False,
+                  soft_wrap=True)
 
 
 def _objective(name: str, objective: Objective) -> None:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..algorithms.base import Algorithm
 from ..errors import AlgorithmError
@@ -23,8 +23,16 @@ from .modules import call
 D, DY = 7, 3  # the lengths of x and y
 
 
-def communication(cls: type[Algorithm[Any]]) -> tuple[Algorithm[Any], list[Line]]:
-    """An instance with its defaults and two local steps, and the values that cross the network in its second round."""
+class Communication(NamedTuple):
+    """What an algorithm sends, with its defaults and two local steps."""
+
+    algorithm: Algorithm[Any]
+    lines: list[Line]  # the values that cross the network in its second round
+    sent: list[str]  # results of its client functions that come up in its start and two rounds, as a site's file names them
+
+
+def communication(cls: type[Algorithm[Any]]) -> Communication:
+    """Found by running an algorithm on a small problem of its kind."""
     own = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     without = [f for f in own.values() if f.default is MISSING and f.default_factory is MISSING]
     needed = {f.name: DY if "int" in str(f.type) else 0.01 for f in without}
@@ -33,14 +41,16 @@ def communication(cls: type[Algorithm[Any]]) -> tuple[Algorithm[Any], list[Line]
     for problem in small_problems(cls.solves):
         fed = Federation(problem.problem, problem.data, engine="loop")
         start = (problem.x0, problem.y0) if "y" in inspect.signature(algorithm.init).parameters else (problem.x0,)
-        try:
-            state = call(algorithm.init, cls.__name__, fed, *start)
-        except AlgorithmError:  # of its kind, but not the right one
-            continue
-        state = call(algorithm.round, cls.__name__, fed, state)
+        with fed.ledger.recording() as before:
+            try:
+                state = call(algorithm.init, cls.__name__, fed, *start)
+            except AlgorithmError:  # of its kind, but not the right one
+                continue
+            state = call(algorithm.round, cls.__name__, fed, state)
         with fed.ledger.recording() as lines:
             algorithm.round(fed, state)
-        return algorithm, lines
+        up = dict.fromkeys(f"{cls.title or cls.__name__}.{line.what}" for line in [*before, *lines] if line.direction == "up")
+        return Communication(algorithm, lines, list(up))
     raise AlgorithmError(f"none of the small problems fits {cls.title or cls.__name__}")
 
 

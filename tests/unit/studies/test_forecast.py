@@ -42,7 +42,7 @@ def test_a_run_sends_what_was_foretold(sections: dict[str, Any]) -> None:
 @pytest.mark.parametrize("title", sorted(algorithms()))
 def test_every_algorithm_sends_at_most_what_was_foretold(title: str) -> None:
     cls = algorithms()[title]
-    algorithm, _ = communication(cls)
+    algorithm = communication(cls).algorithm
     for problem in small_problems(cls.solves):
         fed = Federation(problem.problem, problem.data, engine="loop")
         start = (problem.x0, problem.y0) if "y" in algorithm.init.__code__.co_varnames else (problem.x0,)  # type: ignore[attr-defined]
