@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ModuleError
-from .autodiff import _functional
+from .autodiff import _depth, _functional
 
 _RANDOM = (nn.modules.dropout._DropoutNd, nn.RReLU)
 # A layer of these kinds costs more under vmap with one set of weights per client than in a loop over clients.
@@ -95,7 +95,8 @@ class Model:
 
     def __call__(self, x: Tensor, *inputs: Any) -> Any:
         """The module's output at parameters x, in training mode."""
-        if self._images and not _functional.get():
+        # a second derivative takes longer through norms whose channels are last
+        if self._images and not _functional.get() and _depth.get() < 2:
             try:
                 return self._run(self.parameters(x), tuple(map(channels_last, inputs)))
             except RuntimeError:  # such as a view of maps that only the usual order allows; another fault comes again

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from rookery import Model
 from rookery.models import conv4, densenet121, federated_norm, freeze_norm, lenet, resnet20, small_cnn, to_group_norm
+from rookery.problems.autodiff import vjp
 
 NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "lenet": (lambda: lenet(1, 3, 16), (5, 1, 16, 16)), "small_cnn": (lambda: small_cnn(3, 3, 8), (5, 3, 8, 8)),
@@ -86,3 +87,22 @@ def test_masks_of_dropout_are_those_of_the_usual_order() -> None:
     found = model(model.vector(), images)
     torch.manual_seed(1)
     assert torch.equal(found, net(images))
+
+
+def test_a_second_derivative_is_taken_in_the_usual_order_and_the_first_with_the_channels_last() -> None:
+    torch.manual_seed(0)
+    model, images = Model(federated_norm(conv4(3, 3, 16, 4)).double()), torch.randn(6, 3, 16, 16, dtype=torch.float64)
+    x, labels, seen = model.vector(), torch.arange(6) % 3, list[bool]()
+    next(layer for layer in model.net.modules() if isinstance(layer, nn.Conv2d)).register_forward_hook(
+        lambda layer, given, output: seen.append(given[0].is_contiguous()))
+
+    def moved(x: Tensor) -> Tensor:
+        return x - 0.1 * vjp(lambda w: F.cross_entropy(model(w, images), labels), x, None)
+
+    value = moved(x)
+    pulled = vjp(moved, x, torch.ones_like(x))
+    assert seen == [False, True]
+    own = x.clone().requires_grad_()
+    gradient = torch.autograd.grad(F.cross_entropy(model._run(model.parameters(own), (images,)), labels), own, create_graph=True)[0]
+    torch.testing.assert_close(value, (own - 0.1 * gradient).detach(), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(pulled, 1 - 0.1 * torch.autograd.grad(gradient.sum(), own)[0], rtol=1e-7, atol=1e-10)
