@@ -139,7 +139,7 @@ class Account:
             return
         what = "a value of which nobody knows what made it" if maker is None else \
             f"result {maker.place} of {maker.program.rpartition('.')[2]}.{maker.method}"
-        raise Refused(f"{what} is not among the values that may leave here")
+        raise Refused(f"{what} is not among the values that may leave here (may.values)")
 
     def function(self, fn: MethodType, times: int) -> None:
         name = fn.__qualname__

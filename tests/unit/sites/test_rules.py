@@ -141,11 +141,11 @@ def made(at: Host, *ops: dict[str, Any], k: int = 1, want: Sequence[int] = (), *
 
 def test_results_that_are_not_among_the_values_do_not_leave_and_the_others_do(tmp_path: Path) -> None:
     welcome(at := host(tmp_path, replace(ALL, values=("Probe.same", "Probe.pair[1]"))))
-    refused = "Refused", "result 0 of Probe.drawn is not among the values that may leave here"
+    refused = "Refused", "result 0 of Probe.drawn is not among the values that may leave here (may.values)"
     assert made(at, step(), step("drawn", out=3), want=[2, 3]) == refused
     assert made(at, step(), step("drawn", out=3), want=[3], clients=[1]) == refused
     pair = {**step("pair"), "out": [4, 5]}
-    assert made(at, pair, want=[4]) == ("Refused", "result 0 of Probe.pair is not among the values that may leave here")
+    assert made(at, pair, want=[4]) == ("Refused", "result 0 of Probe.pair is not among the values that may leave here (may.values)")
     assert at.runs[RUN].site.counter == 0
     answer(at, frame(1, step(), step("drawn", out=3), pair, want=[2, 5]))
     entries = list(Audit(at.place(RUN) / "log.jsonl").entries())
@@ -185,7 +185,7 @@ def test_a_checkpoint_without_makers_is_loaded_and_does_not_leave(tmp_path: Path
     save_file(load_file(file), file)
     answer(at, frame(3, {"op": "load", "tag": "tag", "ids": [[2, 2]]}, base=2))
     assert made(at, k=4, base=3, want=[2]) == ("Refused", "a value of which nobody knows what made it is not among the values that may "
-                                                          "leave here")
+                                                          "leave here (may.values)")
 
 
 def test_scores_and_what_is_agreed_may_leave_where_their_groups_may_run() -> None:
