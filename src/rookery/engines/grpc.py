@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -59,14 +59,15 @@ class Grpc:
     def exchange(self, frames: Mapping[str, bytes], seconds: float) -> Mapping[str, bytes | Exception]:
         if unknown := sorted(frames.keys() - self.calls.keys()):
             raise EngineError(f"nobody has said where site {unknown[0]!r} listens; those known are {', '.join(sorted(self.calls))}")
-        ends, waiting, found = time.monotonic() + seconds, dict[str, _Line](), dict[str, bytes | Exception]()
+        missing, waiting, found = Missing(frames), dict[str, _Line](), dict[str, bytes | Exception]()
         try:
             for name, frame in frames.items():
                 waiting[name] = self._line(name)
-                waiting[name].frames.put(frame)
+                waiting[name].send(frame, missing)
+            missing.wait(seconds)
             for name in frames:
                 try:
-                    found[name] = waiting[name].replies.get(timeout=max(0.0, ends - time.monotonic()))
+                    found[name] = waiting[name].replies.get_nowait()
                 except Empty:
                     found[name] = TimeoutError(f"no answer in {seconds:g} s")
                 if isinstance(found[name], bytes):
@@ -82,7 +83,7 @@ class Grpc:
             try:
                 line = self.idle[name].pop()
             except IndexError:
-                return _Line(self.calls[name])
+                return _Line(name, self.calls[name])
             if line.call.is_active():
                 return line
 
@@ -99,33 +100,62 @@ class Grpc:
         self.close()
 
 
+class Missing:
+    """The sites of an exchange that have not answered yet. Who waits for them is woken once, by the last."""
+
+    def __init__(self, sites: Iterable[str]) -> None:
+        self.sites = dict.fromkeys(sites, True)
+        self.none: SimpleQueue[None] = SimpleQueue()
+
+    def wait(self, seconds: float) -> None:
+        """Until none is left, or so long."""
+        with suppress(Empty):
+            if self.sites:
+                self.none.get(timeout=seconds)
+
+    def answered(self, site: str) -> None:
+        self.sites.pop(site, None)
+        if not self.sites:  # which two may find at once
+            self.none.put(None)
+
+
 class _Line:
     """A call to a site that stays open, so that a frame costs half of what a call of its own would: frames go in, replies come out.
 
     It is one exchange's at a time, and ended where anything went wrong: the next frame goes over another one.
     """
 
-    def __init__(self, method: Any) -> None:
+    def __init__(self, site: str, method: Any) -> None:
+        self.site, self.missing, self.ended = site, Missing(()), False
         self.frames: SimpleQueue[bytes | None] = SimpleQueue()
         self.replies: SimpleQueue[bytes | Exception] = SimpleQueue()
         self.call = method(iter(self.frames.get, None))
-        threading.Thread(target=_listen, args=(self.call, self.replies, self.frames), daemon=True).start()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def send(self, frame: bytes, missing: Missing) -> None:
+        """Send a frame whose answer is taken from what is missing."""
+        self.missing = missing
+        self.frames.put(frame)
+        if self.ended:  # it may have looked at `missing` before
+            missing.answered(self.site)
 
     def end(self) -> None:
         self.frames.put(None)
         self.call.cancel()
 
-
-def _listen(call: Any, replies: SimpleQueue[bytes | Exception], frames: SimpleQueue[bytes | None]) -> None:
-    """Takes replies as they come, so that those of all sites come at once."""
-    try:
-        for reply in call:
-            replies.put(reply)
-            del reply  # it may be large, and the next one may be long in coming
-        replies.put(ConnectionError("it has ended the connection"))
-    except grpc.RpcError as error:
-        replies.put(ConnectionError(f"{error.code().name.lower()}: {error.details()}"))  # type: ignore[attr-defined]
-    frames.put(None)  # nobody will take another one
+    def _listen(self) -> None:
+        """Takes replies as they come, so that those of all sites come at once."""
+        try:
+            for reply in self.call:
+                self.replies.put(reply)
+                del reply  # it may be large, and the next one may be long in coming
+                self.missing.answered(self.site)
+            self.replies.put(ConnectionError("it has ended the connection"))
+        except grpc.RpcError as error:
+            self.replies.put(ConnectionError(f"{error.code().name.lower()}: {error.details()}"))  # type: ignore[attr-defined]
+        self.ended = True
+        self.missing.answered(self.site)
+        self.frames.put(None)  # nobody will take another one
 
 
 def host_of(name: str) -> str:

@@ -46,6 +46,11 @@ def test_exchanges_at_the_same_time_have_their_own_replies(tmp_path: Path) -> No
         assert 1 <= len(transport.idle["north"]) <= 8
 
 
+def test_an_exchange_with_nobody_ends_at_once(tmp_path: Path) -> None:
+    with Grpc({"north": f"unix:{tmp_path}/north"}) as transport, ThreadPoolExecutor(1) as pool:
+        assert pool.submit(transport.exchange, {}, 3600).result(20) == {}
+
+
 def test_a_late_reply_is_nobody_else_s(tmp_path: Path) -> None:
     go_on = threading.Event()
 
