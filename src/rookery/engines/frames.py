@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,8 +26,6 @@ _BLOCK = 4096  # bytes of tensors that a digest sees as one number
 _ODD = (np.arange(1, _BLOCK // 8 + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
 DTYPES = {str(t).removeprefix("torch."): t for t in
           (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool)}
-_C: dict[str, Literal["f", "d"]] = {"float32": "f", "float64": "d"}
-_FEW = 128  # of so many bytes Python looks at the numbers itself, which is quicker
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -161,15 +159,9 @@ def _tensor(id: int, raw: bytearray, name: str, shape: list[int], finite: bool) 
             value = value.reshape(shape)
     except (RuntimeError, TypeError):
         raise FrameError(f"{shape} is not a shape of a tensor") from None
-    if finite and not _finite(value, raw, name):
+    if finite and value.is_floating_point() and not all_finite(value):
         raise FrameError(f"tensor {id} holds a non-finite value")
     return value
-
-
-def _finite(value: Tensor, raw: bytearray, name: str) -> bool:
-    if name in _C and len(raw) <= _FEW:
-        return all(map(math.isfinite, memoryview(raw).cast(_C[name])))
-    return not value.is_floating_point() or all_finite(value)
 
 
 def expect(header: dict[str, Any], key: str, kind: type) -> Any:

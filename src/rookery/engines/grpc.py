@@ -104,7 +104,7 @@ class Missing:
     """The sites of an exchange that have not answered yet. Who waits for them is woken once, by the last."""
 
     def __init__(self, sites: Iterable[str]) -> None:
-        self.sites = dict.fromkeys(sites, True)
+        self.sites = set(sites)
         self.none: SimpleQueue[None] = SimpleQueue()
 
     def wait(self, seconds: float) -> None:
@@ -114,7 +114,7 @@ class Missing:
                 self.none.get(timeout=seconds)
 
     def answered(self, site: str) -> None:
-        self.sites.pop(site, None)
+        self.sites.discard(site)
         if not self.sites:  # which two may find at once
             self.none.put(None)
 
