@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,14 @@ MAGIC, VERSION = b"RKR1", 4
 LARGEST = 1 << 31  # bytes of a frame
 _DIGEST, _MOST_AXES = 16, 16
 _BLOCK = 4096  # bytes of tensors that a digest sees as one number
+_ALIGNED = 16  # bytes: where the first tensor begins, as Python's own memory does
 _ODD = (np.arange(1, _BLOCK // 8 + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
 DTYPES = {str(t).removeprefix("torch."): t for t in
           (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool)}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
+with warnings.catch_warnings():  # torch says once that nobody may write to a tensor of bytes, and client functions that do are refused
+    warnings.simplefilter("ignore")
+    torch.frombuffer(b"0", dtype=torch.uint8)
 
 
 class Buffer:
@@ -62,7 +67,7 @@ def pack(header: dict[str, Any], tensors: dict[int, Tensor] | Buffer) -> bytes:
     """A frame of this header and these tensors, by number."""
     buffer = tensors if isinstance(tensors, Buffer) else Buffer(tensors)
     head = _ENCODER.encode({**header, "v": VERSION, "tensors": buffer.listed}).encode()
-    head += b" " * (-(len(head) + 8) % 8)
+    head += b" " * (-(len(head) + 8) % _ALIGNED)
     front = MAGIC + len(head).to_bytes(4, "little") + head
     return b"".join((front, buffer.body, sealed(front, buffer.digest)))  # the one copy
 
@@ -143,18 +148,21 @@ def _tensors(header: dict[str, Any], buffer: memoryview, finite: bool) -> dict[i
             raise FrameError(f"tensor {id} of shape {shape} needs {size + padding} bytes, {len(buffer) - place} are left")
         if padding and any(buffer[place + size : place + size + padding]):
             raise FrameError(f"tensor {id} of shape {shape} is followed by bytes that belong to nothing")
-        tensors[id] = _tensor(id, bytearray(buffer[place : place + size]), name, shape, finite)
+        raw: Any = buffer[place : place + size]
+        if size < _BLOCK or place % _ALIGNED:  # a large tensor is not copied: it has the frame's own bytes
+            raw = bytearray(raw)
+        tensors[id] = _tensor(id, raw, name, shape, finite)
         place += size + padding
     if place != len(buffer):
         raise FrameError(f"{len(buffer) - place} bytes are left over after the last tensor")
     return tensors
 
 
-def _tensor(id: int, raw: bytearray, name: str, shape: list[int], finite: bool) -> Tensor:
-    if name == "bool" and raw.translate(None, b"\0\1"):
+def _tensor(id: int, raw: Any, name: str, shape: list[int], finite: bool) -> Tensor:
+    if name == "bool" and bytes(raw).translate(None, b"\0\1"):
         raise FrameError(f"tensor {id} is bool and holds bytes other than 0 and 1")
     try:
-        value = torch.frombuffer(raw, dtype=DTYPES[name]) if raw else torch.zeros(shape, dtype=DTYPES[name])
+        value = torch.frombuffer(raw, dtype=DTYPES[name]) if len(raw) else torch.zeros(shape, dtype=DTYPES[name])
         if len(shape) != 1:
             value = value.reshape(shape)
     except (RuntimeError, TypeError):
