@@ -33,8 +33,16 @@ ROUNDING ?= ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=S
 test-rounding: setup  ## the same tests where floating-point sums round differently
 	env $(ROUNDING) $(PYTEST) $(TESTS)
 
-slow: setup  ## what takes longer
-	$(PYTEST) -m slow
+# FLARE and Ray, which setup leaves out: hundreds of megabytes
+.venv/extras: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[flare,ray,tracking]'
+	touch $@
+
+# FLARE's and Ray's processes have two cores to themselves
+ALONE := $(wildcard tests/system/test_flare*.py) tests/unit/engines/test_ray.py
+slow: setup .venv/extras  ## what takes longer, and what needs FLARE or Ray
+	$(PYTEST) -m slow tests $(addprefix --ignore=,$(ALONE))
+	$(BIN)/python -m pytest -q -rs -m slow $(ALONE)
 
 bench: setup  ## ratios against plain PyTorch loops
 	$(BIN)/python benchmarks/run.py
