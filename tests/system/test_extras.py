@@ -36,7 +36,7 @@ def test_the_extras_stand_beside_each_other() -> None:
     assert lacking() == []
     checked = subprocess.run([sys.executable, "-m", "pip", "check", "--disable-pip-version-check"], capture_output=True, text=True)
     assert (checked.returncode, checked.stdout) == (0, "No broken requirements found.\n")
-    program = "from rookery.engines import Grpc, Ray, flare\nimport grpc, nvflare.collab, ray, rookery.cli.commands, rookery.sites.service\n" \
-              "import onnx, tensorboard, mlflow\nprint(Grpc.__name__, Ray.__name__, flare.submit.__name__)"
+    program = "from rookery.engines import Grpc, Ray, flare\nimport rookery.cli.commands, rookery.sites.service\n" \
+              "import grpc, nvflare.collab, ray, onnx, tensorboard, mlflow\nprint(Grpc.__name__, Ray.__name__, flare.submit.__name__)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "Grpc Ray submit\n"), done.stderr

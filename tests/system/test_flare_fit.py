@@ -106,8 +106,9 @@ def test_words_of_a_fit_over_flare_that_do_not_go_together(written: Path, monkey
     Path("other").mkdir()
     Path("other/plan.json").write_text("{}")
     for words, sentence in ((("--on", "flare"), "--on flare goes with --sites federation.toml"),
-                            (("--on", "mpi"), "--on is one of grpc, flare; got 'mpi'"),
-                            (("--on", "ray"), "--on ray is of rookery federate, which trains once"),
+                            (("--on", "mpi"), "--on is one of grpc, flare, ray; got 'mpi'"),
+                            (("--on", "ray", "--sites", "federation.toml"), "--on ray is a simulation on a cluster, and --sites"),
+                            (("--on", "ray", "--jobs", "2"), "one trial after the other, each over all of the cluster: leave out --jobs 2"),
                             (("--on", "flare", "--sites", "federation.toml"), "needs the section [flare], with kit"),
                             (("--on", "flare", "--sites", "flare.toml", "--goal", "best"), "best"),
                             (("--on", "flare", "--sites", "flare.toml", "--dry-run"), "--dry-run asks sites at once"),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..fitting.options import Fitted, Options, Ready
     from ..studies.federating import Reached
 
-WAYS = ("grpc", "flare")
+WAYS = ("grpc", "flare", "ray")
 WORK = "seconds of work"
 
 
@@ -49,7 +49,8 @@ def fit(rows: Annotated[list[str], typer.Argument(help="a CSV or Parquet file, s
         out: Annotated[Path | None, typer.Option("--out", help="the fit's folder; a fit that was cut off there goes on")] = None,
         sites: Annotated[Path | None, typer.Option("--sites", help="the file that says where real sites are, which have the rows; see "
                                                                     "rookery federate")] = None,
-        on: Annotated[str, typer.Option("--on", help="of --sites: grpc, or flare for those of a project of NVIDIA FLARE")] = "grpc",
+        on: Annotated[str, typer.Option("--on", help="of --sites: grpc, or flare for those of a project of NVIDIA FLARE; without: ray, a "
+                                                           "simulation on a cluster")] = "grpc",
         jobs: Annotated[int | None, typer.Option("--jobs", help="processes at a time; default: one per core")] = None,
         seed: Seed = None, dry_run: DryRun = False, quiet: Quiet = False, as_json: AsJson = False, log_level: LogLevel = "warning") -> None:
     """Train a goal's method beside its opponents, keep the best, calibrate it, and say whether nesting paid: bundle and report."""
@@ -58,11 +59,11 @@ def fit(rows: Annotated[list[str], typer.Argument(help="a CSV or Parquet file, s
 
     with speaking("fit", quiet, as_json, log_level) as voice:
         base = _description(rows, {"label": label, "site": site, "group": group, "positive": tuple(positive or ())}, sensitive, net)
-        base = _overridden(base, overrides(set, seed))
+        base = _overridden(base, [*overrides(set, seed), *(['federation.engine="ray"'] if on == "ray" else [])])
         options = Options(minutes=minutes, rounds=rounds, sensitive=sensitive, kind=kind, gap=gap, max_fpr=max_fpr, pool=pool,
                           group_thresholds=group_thresholds, jobs=jobs)
         folder = out or Path("runs") / f"fit-{Path(rows[0]).stem}-{goal}"
-        _refuse_mixed(sites, on, rows[0], dry_run)
+        _refuse_mixed(sites, on, rows[0], jobs, dry_run)
         if dry_run and sites is not None:
             with _reached(sites, folder, dry=True) as reached:
                 _foretell(voice, ready(base, goal, folder, options, reached))
@@ -84,15 +85,16 @@ def fit(rows: Annotated[list[str], typer.Argument(help="a CSV or Parquet file, s
         voice.say(f"the page: {page}", page=str(page))
 
 
-def _refuse_mixed(sites: Path | None, on: str, first: str, dry_run: bool) -> None:
+def _refuse_mixed(sites: Path | None, on: str, first: str, jobs: int | None, dry_run: bool) -> None:
     """Words that do not go together."""
-    if on == "ray":
-        raise ConfigError("--on ray is of rookery federate, which trains once; a fit makes its trials in processes of this machine, "
-                          "as many as --jobs says: leave --on out")
     if on not in WAYS:
         raise ConfigError(f"--on is one of {', '.join(WAYS)}; got {on!r}")
-    if sites is None and on != "grpc":
-        raise ConfigError(f"--on {on} goes with --sites federation.toml, which says where the sites are; it was left out")
+    if on == "flare" and sites is None:
+        raise ConfigError("--on flare goes with --sites federation.toml, which says where the sites are; it was left out")
+    if on == "ray" and sites is not None:
+        raise ConfigError("--on ray is a simulation on a cluster, and --sites names real sites: leave one of them out")
+    if on == "ray" and jobs not in (None, 1):
+        raise ConfigError(f"a fit on a cluster makes one trial after the other, each over all of the cluster: leave out --jobs {jobs}")
     if sites is not None and not first.endswith(".toml"):
         raise ConfigError("--sites goes with a description, whose [data] names a schema: write rookery fit fit.toml --sites "
                           f"federation.toml; got {first}")

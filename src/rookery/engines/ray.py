@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import gc
 import io
 import os
 import pickle
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 import numpy as np
 import torch
@@ -39,7 +40,8 @@ class Ray(Shards):
     address: of a running cluster, as `ray.init` takes it; by default the one this process is connected to, or one that is started here
 
     The results are those of `Shards(actors, inner)`. Rows go to the actors once. Problems and client functions are pickled, so the cluster
-    must be trusted. `close()`, or the end of a `with` block, ends the actors, and Ray if it was started here.
+    must be trusted. `close()`, or the end of a `with` block, ends the actors, and Ray if it was started here. The next engine takes over the
+    actors of one that nobody uses any more and that was not closed.
     """
 
     name = "ray"
@@ -62,13 +64,28 @@ class Ray(Shards):
             _STARTED.add(self.ray)
         _OPEN.add(self)
         keep_large_blocks()
+        if len(_IDLE) < count:
+            gc.collect()  # a federation that nobody uses any more may still be there, and its engine with it
+        start = self.inner, [os.path.abspath(folder) for folder in sys.path]
+        self.shards = [idle for idle in [_IDLE.pop() for _ in range(min(count, len(_IDLE)))] if self._takes(idle, start)]
+        finalize(self, _IDLE.extend, self.shards).atexit = False
         actor = self.ray.remote(scheduling_strategy="SPREAD")(Worker)
-        self.shards = [actor.remote(self.inner, [os.path.abspath(folder) for folder in sys.path]) for _ in range(count)]
-        late = self.ray.wait([shard.__ray_ready__.remote() for shard in self.shards], num_returns=count, timeout=START)[1]
+        made = [actor.remote() for _ in range(count - len(self.shards))]
+        self.shards += made
+        begun = [one.begin.remote(*start) for one in made]
+        late = self.ray.wait(begun, num_returns=len(begun), timeout=START)[1] if begun else []
         if late:
             self.close()
             raise EngineError(f"{len(late)} of {count} actors did not start within {START:.0f} seconds: the cluster has too few cores; "
                               "ask for fewer actors")
+
+    def _takes(self, idle: Any, start: tuple[str, list[str]]) -> bool:
+        """Whether an actor of an engine before this one is still there."""
+        try:
+            self.ray.get(idle.begin.remote(*start), timeout=START)
+        except Exception:  # it has ended, or Ray was ended and started again meanwhile
+            return False
+        return True
 
     def ask(self, method: str, tasks: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
         if not self.shards:
@@ -107,9 +124,11 @@ class Ray(Shards):
     def close(self) -> None:
         """End the actors, and Ray if it was started here and no other engine uses it."""
         _OPEN.discard(self)
-        for shard in self.shards:
+        for shard in self.shards if _OPEN else [*self.shards, *_IDLE]:
             self.ray.kill(shard)
-        self.shards = []
+        self.shards.clear()
+        if not _OPEN:
+            _IDLE.clear()
         if _STARTED and not _OPEN:
             _STARTED.clear()
             self.ray.shutdown()
@@ -123,12 +142,14 @@ class Ray(Shards):
 
 _OPEN: WeakSet[Ray] = WeakSet()
 _STARTED: set[Any] = set()  # Ray itself, where it was started here
+_IDLE: list[Any] = []  # actors of engines that nobody uses any more
 
 
 class Worker:
     """The actor: a shard that is called with packed arguments."""
 
-    def __init__(self, inner: str, path: list[str]) -> None:
+    def begin(self, inner: str, path: list[str]) -> None:
+        """Be a new shard, whatever it was before."""
         torch.set_num_threads(1)  # there is an actor for each core
         sys.path += [folder for folder in path if folder not in sys.path]  # client functions are found where the driver finds them
         self.shard = Shard(inner)

@@ -35,12 +35,12 @@ Tell = Callable[[str, float, float], None]
 def ready(base: Tree, goal: str, folder: Path, options: Options, reached: Reached | None = None) -> Ready:
     """Read the rows, and see which methods can be tried on them; `reached` are the real sites that have them, where there are such."""
     found = find_goal(goal)
-    if reached is not None:
-        options = replace(options, jobs=1)  # sites are asked by one process
     if found.name == "fair" and options.sensitive is None:
         raise ConfigError("the goal fair is about groups: name their column as sensitive, such as sex")
     elsewhere = None if reached is None else Rows(reached, options.sensitive, by_site=found.name == "worst_site")
     base, config, rows = _read(found, base, options, elsewhere)
+    if reached is not None or config.federation.engine == "ray":
+        options = replace(options, jobs=1)  # sites are asked by one process, and a cluster is busy with one trial
     columns = rows.data.fields if elsewhere is None else rows.test.names
     measure = make_measure(found, columns, len(rows.test.classes), rows.test.names, options.sensitive, kind=options.kind, gap=options.gap,
                            max_fpr=options.max_fpr)

@@ -12,16 +12,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import hospitals
 import numpy as np
 import psutil
 import pytest
 import torch
+from running import command
 from torch import Tensor
 
 from rookery import SCAFFOLD, Compositional, Data, FedAvg, FedDRO, Federation, Minimization, Program
 from rookery.engines import Ray, Shards
 from rookery.errors import EngineError, NonFinite, StateLost
 from rookery.federation import Client
+from rookery.federation.engine import ENGINES
 from rookery.models import mlp
 from rookery.objectives import cross_entropy
 from rookery.problems import Model
@@ -148,3 +151,35 @@ class TestActors:
         assert rows[0].shape == (5, D)
         assert torch.equal(*ends)
         assert torch.equal(*rows)
+
+    def test_an_engine_that_nobody_uses_leaves_its_actors_to_the_next(self) -> None:
+        def used(engine: Ray) -> list[Any]:
+            fed = Federation(least_squares(), clients(4), engine=engine)
+            assert fed.mean(fed.broadcast(torch.ones(D))).tolist() == [1.0] * D
+            return list(engine.shards)
+
+        first = used(Ray(2, "loop"))
+        with Ray(3, "loop") as second:
+            later = used(second)
+            assert set(first) < set(later)
+            import ray
+
+            ray.kill(later[0])
+        with Ray(2, "loop") as third:
+            assert not set(used(third)) & set(later)  # which were ended with their engine
+
+    def test_a_fit_on_a_cluster_is_the_fit_in_four_shards(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(hospitals.write(tmp_path))
+        words = ["fit", "all.csv", "--label", "outcome", "--site", "hospital", "--positive", "ill", "--goal", "auc", "--rounds", "2",
+                 "--quiet"]
+        assert command(monkeypatch, *words, "--on", "ray", "--out", "ray") == 0
+        monkeypatch.setitem(ENGINES, "ray", "test_ray:FourShards")
+        assert command(monkeypatch, *words, "--on", "ray", "--out", "shards") == 0
+        assert Path("ray/bundle/model.safetensors").read_bytes() == Path("shards/bundle/model.safetensors").read_bytes()
+
+
+class FourShards(Shards):
+    """What the engine ray is without a cluster."""
+
+    def __init__(self) -> None:
+        super().__init__(4)
