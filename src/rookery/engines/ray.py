@@ -40,8 +40,8 @@ class Ray(Shards):
     address: of a running cluster, as `ray.init` takes it; by default the one this process is connected to, or one that is started here
 
     The results are those of `Shards(actors, inner)`. Rows go to the actors once. Problems and client functions are pickled, so the cluster
-    must be trusted. `close()`, or the end of a `with` block, ends the actors, and Ray if it was started here. The next engine takes over the
-    actors of one that nobody uses any more and that was not closed.
+    must be trusted. `close()`, or the end of a `with` block, ends the actors, and Ray if it was started here. The next engine takes
+    over the actors of one that nobody uses any more and that was not closed.
     """
 
     name = "ray"
