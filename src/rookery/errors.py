@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 __all__ = [
-    "AlgorithmError", "Away", "BundleError", "CheckpointError", "ConfigError", "DataError", "Diverged", "EngineError", "FrameError",
-    "ModuleError", "NonFinite", "PlacementError", "ProblemError", "Refused", "RookeryError", "StateLost", "UploadError", "WeightError",
-    "WriteError",
+    "AlgorithmError", "Away", "BundleError", "CheckpointError", "ConfigError", "DataError", "Diverged", "EngineError", "FewRows",
+    "FrameError", "ModuleError", "NonFinite", "PlacementError", "ProblemError", "Refused", "RookeryError", "StateLost", "UploadError",
+    "WeightError", "WriteError",
 ]
 
 
@@ -15,6 +15,10 @@ class RookeryError(Exception):
 
 class DataError(RookeryError):
     """The clients' data cannot be used: an empty client, a non-finite value, fields of unequal length."""
+
+
+class FewRows(DataError):
+    """Something would be computed from fewer different rows than `min_batch`."""
 
 
 class ProblemError(RookeryError):

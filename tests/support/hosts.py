@@ -51,6 +51,11 @@ class Probe(Program):
     def told(self, c: Client, x: Tensor) -> Tensor:
         return torch.tensor([list(b"north"), list(b"s\xffd\n\0")], dtype=torch.uint8)
 
+    def many(self, c: Client, x: Tensor, number: int) -> Tensor:
+        for _ in range(number):
+            x = x + c.draw(self.batch).u.mean()  # type: ignore[attr-defined]
+        return x
+
     def fails(self, c: Client, x: Tensor) -> Tensor:
         raise ZeroDivisionError("in the function")
 

@@ -71,7 +71,7 @@ def _serve(found: SiteFile) -> None:
 def _log(found: SiteFile) -> None:
     from ..sites.audit import Audit
 
-    for file in sorted([*found.folder.glob("*/log.jsonl"), *found.folder.glob("refused.jsonl")], key=lambda file: file.stat().st_mtime):
+    for file in sorted([*found.folder.glob("*/log.jsonl"), *found.folder.glob("refused*.jsonl")], key=lambda file: file.stat().st_mtime):
         entries = list(Audit(file).entries())
         if entries:
             console.print(f"run {entries[0].run}" if file.name == "log.jsonl" else "of no run", markup=False)

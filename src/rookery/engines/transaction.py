@@ -130,7 +130,12 @@ class Transaction:
             job = Map(fn, (), tuple(out), times[position], phase, call, earlier)
             results, work, _ = run_one(self.setting, job, client, times[position], [given(position, client) for given in arguments])
             self.own[client].update(zip(out, results, strict=True))
-            self.makers[client].update(makers)
+            if times[position]:
+                self.makers[client].update(makers)
+            else:  # it did not run: these are its arguments, still of whoever made them
+                self._keep_makers(client, op["arguments"], out)
+            if self.guard is not None and work.draws > 1:
+                self.guard.drew(times[position] * (work.draws - 1))
             done[1].update(work.calls)
             done[2:] = [done[2] + work.samples, work.draws]
             self.drawn[client, phase, call] = work.draws
@@ -159,6 +164,17 @@ class Transaction:
             makers[to] = FROM_SERVER
         elif source in makers:
             makers[to] = makers[source]
+
+    def _keep_makers(self, client: int, arguments: list[Any], out: list[int]) -> None:
+        """Each value of `out` is an argument under another number."""
+        before = dict(self.makers[client])
+        for note, id in zip(arguments, out, strict=False):
+            source = note["ref"]
+            self.makers[client].pop(id, None)
+            if source in before:
+                self.makers[client][id] = before[source]
+            elif source not in self.own[client]:
+                self.makers[client][id] = FROM_SERVER
 
     def _times(self, op: dict[str, Any]) -> list[int]:
         times = op.get("times")
@@ -220,6 +236,8 @@ class Transaction:
         ids = numbers(op, "ids")
         held = {f"{client}.{id}": values[id].clone() for client, values in enumerate(self.own) for id in ids if id in values}
         makers = {f"{client}.{id}": found[id] for client, found in enumerate(self.makers) for id in ids if id in found}
+        if self.guard is not None:
+            self.guard.moved(sum(value.nbytes for value in held.values()))
         self.files[self.file(expect(op, "tag", str))] = {**held, "empty": torch.zeros(0)}, makers
 
     def _load(self, op: dict[str, Any]) -> None:

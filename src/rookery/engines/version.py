@@ -48,6 +48,14 @@ class Guard(Protocol):
         """A function that is to run, and how often, over all of a frame's clients."""
         ...
 
+    def drew(self, batches: int) -> None:
+        """So many batches were drawn by functions that ran, beyond one for each run."""
+        ...
+
+    def moved(self, size: int) -> None:
+        """So many bytes have come, are to leave, or are kept in a file."""
+        ...
+
     def leaves(self, maker: Maker | None) -> None:
         """A value of a client's is to leave the site; nobody knows who made what was saved without a maker."""
         ...

@@ -15,12 +15,14 @@ from torch import Tensor
 
 from ..data.sampling import Draw, Request
 from ..data.store import Batch, Data
-from ..errors import AlgorithmError, DataError, EngineError, ProblemError, RookeryError
+from ..errors import AlgorithmError, DataError, EngineError, FewRows, ProblemError, RookeryError
 from ..problems.base import Problem
 from ..problems.checks import depends, failed
 from . import rng
 from .generators import generators, seeded
 from .noise import Kind, Noise
+
+MOST_DRAWS = 100_000  # by one run of a client function, whose arguments a server chooses
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Setting:
         """Refuse a batch of these clients that has fewer different rows than `min_batch` for a loss at one of them."""
         if self.min_batch > 1 and int((fewest := batch._fewest(len(clients))).min()) < self.min_batch:
             name = self.data.names[clients[int(fewest.argmin())]]
-            raise DataError(f"this federation draws no batch of fewer than min_batch={self.min_batch} samples, different rows, because "
+            raise FewRows(f"this federation draws no batch of fewer than min_batch={self.min_batch} samples, different rows, because "
                             f"what is computed from few can give them away; a batch of {int(fewest.min())} was drawn at client {name!r}: "
                             "raise batch (and inner), or merge small clients")
 
@@ -88,6 +90,8 @@ class ClientContext:
         for size in () if self._traced else (outer, inner):
             if size is not None and not (isinstance(size, int | np.integer) and size >= 1):
                 raise AlgorithmError(f"c.draw takes numbers of samples, at least 1, or None for all rows; got {size!r}")
+        if len(self.requests) >= MOST_DRAWS:
+            raise AlgorithmError(f"a client function draws at most {MOST_DRAWS} batches at a time; repeat it with iterate")
         request = Request(outer, inner)
         batch = self._serve(len(self.requests), request)
         self.requests.append(request)
@@ -101,6 +105,10 @@ class ClientContext:
             number += rows
         self.samples.append(number)
         return batch
+
+    @property
+    def min_batch(self) -> int:
+        return self._setting.min_batch
 
     @property
     def size(self) -> int:

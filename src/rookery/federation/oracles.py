@@ -40,6 +40,11 @@ class Client(Protocol):
         ...
 
     @property
+    def min_batch(self) -> int:
+        """The fewest different rows that anything may be computed from."""
+        ...
+
+    @property
     def size(self) -> int:
         """How many rows this client has to train on."""
         ...

@@ -154,6 +154,8 @@ class CalibrationSums(RowSum):
 
     def by_owner(self, problem: Problem, b: Batch, owner: Tensor, owners: int, *values: Any) -> Tensor:
         x, edges, slopes = values
+        if slopes.dim() != 1:  # others would be of single rows
+            raise ProblemError(f"slopes are numbers in a row; got the shape {tuple(slopes.shape)}")
         cells = 2 * (len(edges) + 1) if self.classes == 2 else 0
         if not len(owner):
             return torch.zeros(owners, self.classes + 1 + len(slopes) + 2 * cells, dtype=torch.float64, device=owner.device)

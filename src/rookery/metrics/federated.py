@@ -37,6 +37,8 @@ def outputs_of(problem: Problem, x: Tensor, inputs: Tensor, classes: int) -> Ten
     model: Model | None = problem.predictor or problem.model
     if model is None:
         raise ProblemError("rows are scored by the problem's model, and this problem has none: write model=Model(module) in it")
+    if x.dim() != 1:
+        raise ProblemError(f"a model's parameters are one vector; got the shape {tuple(x.shape)}")
     try:
         out = model.predict(x[: model.size], inputs.to(x.device))
     except RookeryError:

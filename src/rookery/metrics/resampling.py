@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..data.batch import Batch
+from ..errors import ProblemError
 from ..federation import rng
 from ..federation.federation import Federation
 from ..federation.oracles import Client
@@ -109,6 +110,8 @@ class DecidedCells(Program):
         b, width = c.rows(self.split), self.groups * self.classes * 2
         if not len(b.labels):
             return torch.zeros((1 + self.draws) * width, dtype=torch.float64)
+        if margins.dim() != 1 or len(margins) not in (0, 1, self.groups):
+            raise ProblemError(f"there is one margin, or one for each of {self.groups} groups, or none; got {tuple(margins.shape)}")
         outputs, labels = outputs_of(c.problem, x, b.inputs, self.classes).cpu(), b.labels.cpu().long()
         group = group_of(b, self.field, self.groups).cpu()
         decided = outputs.argmax(1) if not len(margins) else (margin_of(outputs) > margins.cpu()[group if len(margins) > 1 else 0]).long()

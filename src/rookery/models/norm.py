@@ -165,7 +165,7 @@ class Moments(Program):
             return x.new_zeros(sum(2 * layer.channels + 1 for layer in _layers(model.net)), dtype=torch.float64)
         if n == 1:
             rows = torch.cat([rows, rows])  # one row has no batch statistics; twice the same row has those of draws with replacement
-        pieces = 1 if self.batch is None else max(1, min(round(n / self.batch), n // 2))
+        pieces = 1 if self.batch is None else max(1, min(round(n / self.batch), n // max(2, c.min_batch)))
         # a copy for the hooks and the mode, of the structure only: the tensors are shared
         net = copy.deepcopy(model.net, {id(t): t for t in (*model.net.parameters(), *model.net.buffers())}).train()
         layers = _layers(net)

@@ -16,7 +16,10 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False)
 
 @dataclass
 class Entry:
-    """One frame or hello. `left` has the shape of every value that left the site; what was refused changed nothing."""
+    """One frame or hello. `left` has the shape of every value that left the site; what was refused changed nothing.
+
+    `frames`, `steps` and `bytes` are what the run has used up since the entry before.
+    """
 
     run: str
     frame: int
@@ -24,6 +27,7 @@ class Entry:
     left: list[list[int]] = field(default_factory=list)
     numbers: int = 0
     bytes: int = 0
+    frames: int = 0
     steps: int = 0
     refused: str = ""
     when: str = ""
@@ -34,14 +38,14 @@ class Entry:
         """The entry in words."""
         done = ", ".join(self.asked) or "nothing"
         if self.refused:
-            return _shown(f"{self.when}  refused: {self.refused} ({done})")
+            return shown(f"{self.when}  refused: {self.refused} ({done})")
         left = f"{self.numbers} numbers left" if self.numbers else "nothing left"
         told = f", and the names {', '.join(self.names)}" if self.names else ""
         what = f"frame {self.frame}" if self.frame else "greeting"
-        return _shown(f"{self.when}  {what}: {done}; {left}{told}")
+        return shown(f"{self.when}  {what}: {done}; {left}{told}")
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """A line for a terminal, which what came over the network can neither break nor colour."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
 
@@ -53,7 +57,7 @@ class Audit:
         self.file, self.lines = file, Lines(file)
 
     def write(self, entry: Entry, **used: int) -> None:
-        """Add an entry, with the steps and bytes that were used up, as a line of its own; or `WriteError`, and the file is as it was."""
+        """Add an entry, with what was used up, as a line of its own; or `WriteError`, and the file is as it was."""
         told = {**vars(entry), **used, "when": time.strftime("%Y-%m-%d %H:%M:%S")}
         if entry.refused:
             told["refused"] = entry.refused[:LONGEST]

@@ -29,7 +29,9 @@ from ..studies.agreement import name_bytes, raw_problem
 from ..studies.build import Encoding, divide, pose, raw_rows, sites_fields
 from ..studies.cells import CELLS, number_cells
 from ..studies.choices import ModelSection
+from ..studies.modules import find_allowed
 from ..studies.terms import Terms
+from .audit import shown
 from .rules import Rules
 
 LOG = logging.getLogger(__name__)
@@ -49,6 +51,7 @@ class RowsSection:
     label:   what may be predicted; where nothing is said, any column that the server names
     group:   the column of what must stay on one side of every split, such as the patient
     columns: of a table: the columns that may be used, for inputs or otherwise; where nothing is said, all
+    header:  of a table whose files have no line of names: the names of its columns
     own:     a function module:name of one's own, which returns a problem and its clients' rows, as a `Problem` and `Data`; one that takes
              an argument is given the words in which the server describes the problem, a dict
     """
@@ -61,17 +64,18 @@ class RowsSection:
     label: str | None = None
     group: str | None = None
     columns: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
     own: str | None = None
 
     def __post_init__(self) -> None:
         sources = [name for name in ("table", "npz", "images", "own") if getattr(self, name)]
         if len(sources) != 1:
             raise ConfigError(f"give one of table, npz, images and own; got {' and '.join(sources) or 'none of them'}")
-        beside = [name for name in ("test", "site", "label", "group", "columns") if getattr(self, name)]
+        beside = [name for name in ("test", "site", "label", "group", "columns", "header") if getattr(self, name)]
         if beside and (self.own or (self.images and beside != ["label"])):
             raise ConfigError(f"{beside[0]} is about the columns of a table or of arrays; leave it out beside {sources[0]}")
-        if self.columns and not self.table:
-            raise ConfigError("columns is about a table; an npz file has the arrays that you put into it")
+        if about := next((name for name in ("columns", "header") if getattr(self, name) and not self.table), None):
+            raise ConfigError(f"{about} is about a table; an npz file has the arrays that you put into it")
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -104,8 +108,8 @@ class Files:
     def prepare(self, asked: dict[str, Any], rules: Rules) -> tuple[Problem, Data]:
         """The problem that a server's words describe, and this site's clients with their rows."""
         terms = Terms.from_json(asked)
-        if strange := sorted(terms.own_modules() - {*self.modules}):
-            raise Refused(f"the module {strange[0]!r} is not among those that a run may name here (site.modules)")
+        for word in terms.own():
+            find_allowed(word, "the run", self.modules, self.beside)
         config = terms.config()
         if terms.part == "rows" and config.objective.name not in rules.objectives:
             raise Refused(f"{config.objective.name} is not among the objectives that may be minimised here (may.objectives)")
@@ -145,6 +149,9 @@ class Files:
             raise Refused(f"{label!r} is not what may be predicted here")
         if told is None:
             return
+        if isinstance(told.header, tuple):
+            raise Refused("the schema names columns by their places (header), and files have their own order here: leave header out; where "
+                          "they have no line of names, their owner gives them as header in [rows]")
         if section.group is not None and told.group != section.group:
             raise Refused(f"rows of one {section.group!r} stay together here: write group = \"{section.group}\" in the schema")
         used = {*told.inputs, told.label, *told.keep, *filter(None, (told.group,))}
@@ -178,7 +185,7 @@ class Files:
     def _table(self, terms: Terms, options: dict[str, Any]) -> tuple[Table, Table]:
         schema, section = schemas.parse(terms.schema or "", "the server's schema"), self.section
         schema = replace(schema, site=section.site)
-        own = Dialect(header=None if schema.header is True else schema.header)  # every site's files are written in their own way
+        own = Dialect(header=section.header or (None if schema.header is True else schema.header))  # files are written in ways of their own
         sheet = read_sheets([self.beside / path for path in section.tables], own, "file")
         later = None if section.test is None else read_sheets([self.beside / section.test], own)
         rows = make_rows(sheet, schema, name=Path(section.tables[0]).stem, test=later, site=self.name, **options)
@@ -217,7 +224,7 @@ class _Key:
 
 def _say(said: str) -> None:
     """What there is to say about cells is said here, to their owner, and not to the server."""
-    LOG.warning("%s", said)
+    LOG.warning("%s", shown(said))
 
 
 def _known(terms: Terms) -> Collection[str]:

@@ -7,6 +7,7 @@ import json
 import secrets
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -20,7 +21,18 @@ from ..data.store import Data
 from ..engines.frames import VERSION, expect, natural, pack, unpack
 from ..engines.memory import keep_large_blocks
 from ..engines.site import Site
-from ..errors import DataError, EngineError, FrameError, Refused, RookeryError, StateLost, WriteError
+from ..errors import (
+    ConfigError,
+    DataError,
+    EngineError,
+    FewRows,
+    FrameError,
+    PlacementError,
+    Refused,
+    StateLost,
+    UploadError,
+    WriteError,
+)
 from ..federation.client import Setting
 from ..problems.base import Problem
 from ..training.files import write_whole
@@ -29,6 +41,9 @@ from .rules import Account, Rules
 
 PRECISIONS = {"None": None, "torch.bfloat16": torch.bfloat16, "torch.float16": torch.float16, "torch.float32": torch.float32}
 MOST_RUNS = 64  # that are in memory at once
+MOST_REFUSALS = 10_000  # of a run that are written down, of one process
+LARGEST_LOG = 1 << 24  # bytes of refusals of no run
+TOLD = (FewRows, FrameError, PlacementError, Refused, StateLost, UploadError, WriteError)  # errors that have nothing of rows in their words
 
 
 class Owner(Protocol):
@@ -57,11 +72,10 @@ class _Run:
         self.lock = threading.Lock()  # a frame's account is its own, whatever comes beside it
         site.guard, site.on_reply = account, self.note
         for entry in audit.entries():  # of a process before this one
-            account.frames += entry.frame > 0
+            account.frames += entry.frames
             account.steps, account.bytes = account.steps + entry.steps, account.bytes + entry.bytes
             site.counter = max(site.counter, entry.frame)
-        self.written = account.steps, account.bytes
-        self.noted = False
+        self.written, self.noted, self.refusals = account.used, False, 0
 
     def note(self, frame: int, sent: Mapping[int, Tensor], size: int) -> None:
         """Written before the reply leaves; what cannot be written does not leave."""
@@ -70,28 +84,47 @@ class _Run:
                  if value.dtype == torch.uint8 and value.dim() == 2 for row in value}
         shapes = [list(value.shape) for value in sent.values()]
         self.write(Entry(self.site.run, frame, self.account.asked, shapes, sum(map(prod, shapes)), names=sorted(texts - {""})))
-        self.account.frames += 1
         self.noted = True
 
     def answer(self, frame: bytes, unpacked: tuple[dict[str, Any], dict[int, Tensor]]) -> bytes:
         with self.lock:
             self.account.asked, self.noted = [], False
             self.account.bytes += len(frame)
-            reply = self.site.answer(frame, unpacked)
-            if self.site.failure is not None:
+            try:
+                self.account.moved(0)
+                reply, failure = self.site.answer(frame, unpacked), self.site.failure
+            except Refused as error:
+                reply, failure = b"", error
+            if failure is not None:
+                reply = self.site.error(_told(failure))
                 try:
-                    self.write(Entry(self.site.run, 0, self.account.asked, refused=_words(self.site.failure)))
+                    self.refuse(failure)
                 except WriteError as error:
                     reply = self.site.error(error)
             if not self.noted:
                 self.account.bytes += len(reply)
             return reply
 
+    def refuse(self, failure: Exception) -> None:
+        """Write down what was refused, as long as it is not so often that nobody will read it."""
+        self.refusals += 1
+        if self.refusals <= MOST_REFUSALS:
+            last = "; what is refused from here on is not written down" if self.refusals == MOST_REFUSALS else ""
+            self.write(Entry(self.site.run, 0, self.account.asked, refused=_words(failure)[:LONGEST] + last))
+
     def write(self, entry: Entry) -> None:
         """An entry, with what the run has used up since the last one."""
-        steps, size = self.written
-        self.audit.write(entry, steps=self.account.steps - steps, bytes=self.account.bytes - size)
-        self.written = self.account.steps, self.account.bytes
+        frames, steps, size = (now - before for now, before in zip(self.account.used, self.written, strict=True))
+        self.audit.write(entry, frames=frames, steps=steps, bytes=size)
+        self.written = self.account.used
+
+    def set_aside(self) -> None:
+        """What it has used up is written down before it is forgotten; a frame that is under way does so by itself."""
+        if self.written != self.account.used and self.lock.acquire(blocking=False):
+            try:
+                self.write(Entry(self.site.run, 0, ["set aside for other runs"]))
+            finally:
+                self.lock.release()
 
 
 class Host:
@@ -108,6 +141,7 @@ class Host:
         self.folder.mkdir(parents=True, exist_ok=True)
         keep_large_blocks()
         self.runs: dict[str, _Run] = {}  # the one that was asked last at the end
+        self.failed = 0  # greetings of new runs that came to nothing
         self.lock = threading.Lock()
 
     def answer(self, frame: bytes) -> bytes:
@@ -119,16 +153,23 @@ class Host:
             header, tensors = unpack(frame)
             run = _name(header)
             if "hello" in header:
-                return self._reply(run, {"welcome": self._welcome(run, expect(header, "hello", dict))})
+                return self._reply(run, {"welcome": self._welcome(run, expect(header, "hello", dict), len(frame))})
             return self._found(run).answer(frame, (header, tensors))
         except Exception as error:
-            # words of errors that are not ours may be those of rows
-            told = error if isinstance(error, RookeryError) else EngineError(f"{type(error).__name__}; the site's log has its words")
+            told = _told(error)
             try:
-                Audit(self.folder / "refused.jsonl").write(Entry(run, 0, [], refused=_words(error.__cause__ or error)))
+                self._refuse(Entry(run, 0, [], refused=_words(error.__cause__ or error)))
             except WriteError as unwritten:
                 told = unwritten
             return self._reply(run, {"error": [type(told).__name__, str(told)[:LONGEST]], "client": self.name})
+
+    def _refuse(self, entry: Entry) -> None:
+        """Write down what belongs to no run; of much of it, the last."""
+        file = self.folder / "refused.jsonl"
+        with suppress(OSError):
+            if file.stat().st_size > LARGEST_LOG:
+                file.replace(file.with_name("refused-before.jsonl"))
+        Audit(file).write(entry)
 
     def _reply(self, run: str, header: dict[str, Any]) -> bytes:
         return pack({"run": run, "site": self.name, **header}, {})
@@ -148,7 +189,7 @@ class Host:
             self.runs[run] = self.runs.pop(run)
             return self.runs[run]
 
-    def _welcome(self, run: str, hello: dict[str, Any]) -> dict[str, Any]:
+    def _welcome(self, run: str, hello: dict[str, Any], size: int) -> dict[str, Any]:
         """Greet a run, or one that was greeted before and must then say the same again."""
         _same_version(hello)
         with self.lock:
@@ -159,11 +200,14 @@ class Host:
                 if told["hello"] != hello:
                     raise Refused(f"run {run!r} was begun here with other words; begin another run")
                 salt = told["salt"]
-            elif len(list(self.folder.glob("*/run.json"))) >= self.rules.runs:
-                raise Refused(f"{self.rules.runs} runs may be begun here, and they have been")
+            elif len(list(self.folder.glob("*/run.json"))) + self.failed >= self.rules.runs:
+                failed = f" or refused since this process began ({self.failed})" if self.failed else ""
+                raise Refused(f"{self.rules.runs} runs may be begun here, and they have been{failed}")
             else:
                 salt = 0 if self.rules.salt == "none" else 1 + secrets.randbits(62)
+            self.failed += not begun  # whether one is refused may tell of rows, as it does of a class that is not declared
             found = self._open(run, hello, salt, told.get("digest") if begun else None) if fresh else self.runs[run]
+            self.failed -= not begun
             if not begun:
                 write_whole(file, json.dumps({"run": run, "hello": hello, "digest": found.digest, "salt": salt}))
                 file.chmod(0o600)
@@ -171,6 +215,7 @@ class Host:
                 self._keep(run, found)
         data, problem = found.site.empty.setting.data, json.dumps(hello.get("problem"), ensure_ascii=False)[:LONGEST]
         with found.lock:
+            found.account.moved(size)
             found.write(Entry(run, 0, [f"hello: {problem}"], numbers=len(data.sizes), names=list(data.names)))
         return {"clients": [[name, int(size)] for name, size in zip(data.names, data.sizes, strict=True)], "counter": found.site.counter,
                 "fresh": fresh, "digest": found.digest, "salt": "secret" if salt else "none",
@@ -198,7 +243,7 @@ class Host:
 
     def _keep(self, run: str, found: _Run) -> None:
         while len(self.runs) >= MOST_RUNS:
-            self.runs.pop(next(iter(self.runs)))  # it is opened again when a frame of it comes, and says then what is lost
+            self.runs.pop(next(iter(self.runs))).set_aside()  # it is opened again when a frame of it comes, and says then what is lost
         self.runs[run] = found
 
 
@@ -207,6 +252,12 @@ def _sizes(data: Data, split: str) -> list[int]:
     rows = data.split(split)
     own = {} if rows is None else dict(zip(rows.names, rows.sizes.tolist(), strict=True))
     return [own.get(name, 0) for name in data.names]
+
+
+def _told(error: Exception) -> Exception:
+    """What a server is told of an error: words that may be those of rows stay here."""
+    plain = isinstance(error, TOLD) or (isinstance(error, ConfigError) and error.__cause__ is None)
+    return error if plain else EngineError(f"{type(error).__name__}; the site's log has its words")
 
 
 def _words(error: BaseException) -> str:

@@ -11,11 +11,14 @@ from ..engines.version import FROM_SERVER, Maker
 from ..errors import ConfigError, Refused
 from ..federation.program import PROGRAMS
 from ..objectives.declare import objectives
+from ..studies.modules import find_allowed
 from ..studies.values import nearest
 
 GROUPS = {"evaluation": ("rookery.metrics.", "rookery.studies.evaluation.", "rookery.objectives."),
           "set-up": ("rookery.studies.agreement.", "rookery.federation.program.", "rookery.models.norm.", "rookery.studies.job.")}
 """Programs beside algorithms, by the modules they are in: scores of rows that were held out, and what sites agree on before training."""
+STAYS = "rookery.metrics.personal."
+"""Programs whose results are for those of others, and leave only where the owner names them."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +73,17 @@ class Rules:
 
     def sends(self, maker: Maker | None) -> bool:
         """Whether a value may leave."""
-        if self.values is None or maker == FROM_SERVER:
+        if maker == FROM_SERVER:
+            return True
+        stays = maker is not None and maker.program.startswith(STAYS)
+        if self.values is None and not stays:
             return True
         if maker is None or maker.program not in PROGRAMS:
             return False
-        if any(maker.program.startswith(GROUPS[group]) for group in self.others):
+        if not stays and any(maker.program.startswith(GROUPS[group]) for group in self.others):
             return True
         whole = {f"{name}.{maker.method}" for name in _names(PROGRAMS[maker.program])}
-        return any(entry in whole or entry in {f"{name}[{maker.place}]" for name in whole} for entry in self.values)
+        return any(entry in whole or entry in {f"{name}[{maker.place}]" for name in whole} for entry in self.values or ())
 
     def knows(self, program: type) -> bool:
         """Whether some function of a program may run."""
@@ -119,13 +125,23 @@ class Account:
     sent: set[Maker | None] = field(default_factory=set)  # what the rules were found to let leave
     allowed: set[tuple[type, str]] = field(default_factory=set)  # classes and methods that the rules were found to allow
 
+    @property
+    def used(self) -> tuple[int, int, int]:
+        return self.frames, self.steps, self.bytes
+
     def begin(self) -> None:
         if self.frames >= self.rules.frames:
             raise Refused(f"a run may have {self.rules.frames} frames here, and this one has had them")
-        self.moved(0)
+        self.frames += 1
+
+    def drew(self, batches: int) -> None:
+        """Drawing many batches in one step is as much work as many steps."""
+        if self.steps + batches > self.rules.steps:
+            raise Refused(f"a run may take {self.rules.steps} steps here, or draw as many batches, and this one has, or would")
+        self.steps += batches
 
     def moved(self, size: int) -> None:
-        """So many bytes have come, or are to leave."""
+        """So many bytes have come, are to leave, or are kept in a file."""
         if self.bytes + size > 2**20 * self.rules.megabytes:
             raise Refused(f"a run may bring and take {self.rules.megabytes:g} MB here, and this one has, or would")
         self.bytes += size
@@ -153,10 +169,12 @@ class Account:
             self.asked.append(f"{name} (refused)")
             raise Refused(f"{name} with least={fn.__self__.least} tells of fewer than the min_batch={self.rules.min_batch} different rows "  # type: ignore[attr-defined]
                           "that anything here is computed from")
-        strange = [metric for metric in getattr(fn.__self__, "metrics", ()) if str(metric).partition(":")[0] not in self.modules]
-        if strange:
-            self.asked.append(f"{name} (refused)")
-            raise Refused(f"{name} names {strange[0]!r}, whose module is not among those that a run may name here (site.modules)")
+        for metric in getattr(fn.__self__, "metrics", ()):
+            try:
+                find_allowed(str(metric), name, self.modules)
+            except Refused:
+                self.asked.append(f"{name} (refused)")
+                raise
         if self.steps + times > self.rules.steps:
             self.asked.append(f"{name} {times} times (refused)")
             raise Refused(f"a run may take {self.rules.steps} steps here; this one has taken {self.steps}, and asks for {times} more")

@@ -20,7 +20,7 @@ from ..data.tables.encoder import Category, Encoder, Number, Say, values_of
 from ..data.tables.kinds import order
 from ..data.tables.schema import ColumnSchema, Schema
 from ..data.tables.sheet import Sheet
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, DataError, ProblemError
 from ..federation.federation import Federation
 from ..federation.oracles import Client
 from ..federation.program import Program
@@ -48,6 +48,8 @@ class Agreement(Program):
     def squares(self, c: Client, mean: Tensor) -> Tensor:
         """The sum of the squared distances of each number from the mean."""
         b = c.rows()
+        if mean.shape != b.values.shape[1:]:  # which would be compared row by row
+            raise ProblemError(f"there is a mean for each of {b.values.shape[1]} columns; got the shape {tuple(mean.shape)}")
         return ((b.values - mean).square() * b.there).sum(0)
 
     def sizes(self, c: Client, nothing: Tensor) -> Tensor:

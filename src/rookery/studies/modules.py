@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from ..errors import ConfigError, RookeryError
+from ..errors import ConfigError, Refused, RookeryError
 from .values import nearest
 
 T = TypeVar("T")
@@ -39,6 +39,20 @@ def find(name: str, where: str, folder: Path | None = None) -> Any:
             raise ConfigError(f"{where} is {name!r}, but {_place(module)} has no {part!r}; {nearest(part, have)}"
                               f"It has {', '.join(have) or 'nothing'}")
         found = getattr(found, part)
+    return found
+
+
+def find_allowed(name: str, where: str, allowed: Collection[str], folder: Path | None = None) -> Any:
+    """What somebody else's `module:name` stands for: a class or function that an allowed module has of its own.
+
+    Not what is reached through it, as `module:torch.load`, nor what it has imported, as `module:load`.
+    """
+    module, _, path = name.partition(":")
+    if module not in allowed:
+        raise Refused(f"{where} names {name!r}, and the module {module!r} is not among those that a run may name here (site.modules)")
+    found = find(name, where, folder) if path.isidentifier() else None
+    if getattr(found, "__module__", None) != module or getattr(found, "__qualname__", None) != path:
+        raise Refused(f"{where} names {name!r}, which is no class or function that {module!r} has of its own")
     return found
 
 

@@ -83,9 +83,9 @@ class Terms:
             raise ConfigError(f"a run's terms have the sections {', '.join(SECTIONS)}; got [{odd[0]}]")
         return found
 
-    def own_modules(self) -> set[str]:
-        """The modules that its description names, which are neither looked for nor imported here."""
-        return {word.partition(":")[0] for word in _words(dict(self.run)) if modules.is_own(word)}
+    def own(self) -> list[str]:
+        """What its description names as `module:name`, which is neither looked for nor imported here."""
+        return sorted({word for word in _words(dict(self.run)) if modules.is_own(word)})
 
     def config(self) -> Description:
         """The description that sites go by; where their rows are, it does not say."""

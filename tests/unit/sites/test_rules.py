@@ -202,3 +202,21 @@ def test_values_that_nothing_makes_are_refused(entry: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"{entry!r} is neither")):
         Rules(("FedAvg",), values=("FedAvg.step", entry)).check()
     Rules(("FedAvg",), values=("FedAvg.step", "SOAP.descend[0]")).check()
+
+
+def test_a_function_that_runs_no_times_gives_its_arguments_no_other_maker(tmp_path: Path) -> None:
+    welcome(at := host(tmp_path, replace(ALL, values=("Probe.same",))))
+    relabel = {**step("same", out=4, times=0), "arguments": [{"ref": 3}]}
+    refused = "Refused", "result 0 of Probe.drawn is not among the values that may leave here (may.values)"
+    assert made(at, step("drawn", out=3), relabel, want=[4]) == refused
+    assert made(at, step("drawn", out=3), {**relabel, "times": [0, 1]}, want=[4]) == refused
+    answer(at, frame(1, step("drawn", out=3), {**relabel, "times": 1}, want=[4]))  # which has run
+    answer(at, frame(2, step("drawn", out=5, times=0), base=1, want=[5]))  # what the server sent itself
+
+
+def test_a_model_that_was_adapted_does_not_leave_unless_it_is_named(tmp_path: Path) -> None:
+    adapted = Maker("rookery.metrics.personal.Adaptation", "step", 0)
+    assert adapted.program in PROGRAMS
+    assert not Rules(("FedAvg",)).sends(adapted)
+    assert not Rules(("FedAvg",), values=("FedAvg.step",)).sends(adapted)
+    assert Rules(("FedAvg",), values=("Adaptation.step",)).sends(adapted)

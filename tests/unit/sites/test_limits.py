@@ -1,0 +1,103 @@
+"""How much a server may ask: what comes to nothing counts as well, and what is asked again, and nothing is written down without end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hosts import ALL, RUN, answer, error, frame, greeting, host, step, welcome
+from hosts import made as rows
+
+from rookery.engines.frames import unpack
+from rookery.federation import client as clients
+from rookery.sites import Host
+from rookery.sites import host as hosts_of_runs
+from rookery.sites.audit import Audit
+from rookery.sites.host import Own
+
+
+def made(at: Host, *ops: dict[str, Any], k: int = 1, **changes: Any) -> tuple[str, str]:
+    return error(at, frame(k, *ops, **changes))
+
+
+def test_frames_that_come_to_nothing_count(tmp_path: Path) -> None:
+    welcome(at := host(tmp_path, replace(ALL, frames=3)))
+    for _ in range(3):
+        assert made(at, step(), want=[99])[0] == "StateLost"
+    for each in (at, again := host(tmp_path, replace(ALL, frames=3))):
+        if each is again:
+            welcome(again)
+        assert made(each, step()) == ("Refused", "a run may have 3 frames here, and this one has had them")
+
+
+def test_frames_that_are_sent_again_count_also_when_the_run_was_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts_of_runs, "MOST_RUNS", 1)
+    welcome(at := host(tmp_path, replace(ALL, megabytes=0.2)))
+    asked = frame(1, step(), want=[2], size=5_000, clients=[0])
+    assert "error" not in unpack(at.answer(asked))[0]
+    assert "error" not in unpack(at.answer(asked))[0]
+    used = at.runs[RUN].account.bytes
+    welcome(at, "another")
+    welcome(at)
+    assert at.runs[RUN].account.bytes > used
+    assert made(at, step(), size=5_000)[0] == "StateLost"  # what it held is gone with the process's memory
+    assert made(at, step(), size=10_000)[0] == "Refused"
+    assert error(at, asked)[0] == "Refused"
+
+
+def test_greetings_count(tmp_path: Path) -> None:
+    welcome(at := host(tmp_path, replace(ALL, megabytes=0.01)))
+    told = [unpack(at.answer(greeting()))[0].get("error", ["welcome"])[0] for _ in range(60)]
+    assert set(told) == {"welcome", "Refused"}
+    assert told == sorted(told, reverse=True)
+
+
+def test_greetings_that_are_refused_count_as_runs(tmp_path: Path) -> None:
+    at = host(tmp_path, replace(ALL, runs=3), owner=Own(fails_at_first := Failing()))
+    assert [error(at, greeting(f"run {k}"))[0] for k in range(3)] == ["EngineError"] * 3
+    fails_at_first.done = True
+    assert error(at, greeting()) == ("Refused", "3 runs may be begun here, and they have been or refused since this process began (3)")
+
+
+class Failing:
+    """An owner whose rows cannot be read at first."""
+
+    done = False
+
+    def __call__(self, asked: dict[str, Any]) -> Any:
+        if not self.done:
+            raise ValueError("Mrs Smith")
+        return rows(asked)
+
+
+def test_refusals_are_not_written_down_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts_of_runs, "MOST_REFUSALS", 5)
+    monkeypatch.setattr(hosts_of_runs, "LARGEST_LOG", 1000)
+    welcome(at := host(tmp_path))
+    for _ in range(20):
+        assert made(at, step("_own"))[0] == "FrameError"
+        assert error(at, frame(1, run="x" * 100))[0] == "StateLost"
+    refused = [entry.refused for entry in Audit(at.place(RUN) / "log.jsonl").entries() if entry.refused]
+    assert len(refused) == 5
+    assert refused[-1].endswith("; what is refused from here on is not written down")
+    assert sum(file.stat().st_size for file in tmp_path.glob("refused*.jsonl")) < 4000
+
+
+def test_batches_that_one_step_draws_count_as_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    welcome(at := host(tmp_path, replace(ALL, steps=50)))
+    many = {**step("many"), "arguments": [{"ref": 1}, {"value": 20}]}
+    answer(at, frame(1, many, clients=[0]))
+    assert at.runs[RUN].account.steps == 20
+    assert made(at, many, k=2, base=1) == ("Refused", "a run may take 50 steps here, or draw as many batches, and this one has, or would")
+    monkeypatch.setattr(clients, "MOST_DRAWS", 3)
+    assert made(at, many, k=2, base=1, clients=[0]) == ("EngineError", "AlgorithmError; the site's log has its words")
+
+
+def test_what_is_kept_in_files_counts(tmp_path: Path) -> None:
+    welcome(at := host(tmp_path, replace(ALL, megabytes=0.1)))
+    answer(at, frame(1, step(), size=1000))
+    saves = [{"op": "save", "tag": f"tag{k}", "ids": [2]} for k in range(20)]
+    assert made(at, *saves, k=2, base=1)[0] == "Refused"
+    assert not list(at.place(RUN).glob("*.safetensors"))
