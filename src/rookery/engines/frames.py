@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import warnings
+from array import array
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FrameError
-from ..federation.reducer import all_finite
+from ..federation.reducer import CODES, all_finite, numbers_of
 
 MAGIC, VERSION = b"RKR1", 4
 LARGEST = 1 << 31  # bytes of a frame
@@ -28,6 +29,8 @@ _ALIGNED = 16  # bytes: where the first tensor begins, as Python's own memory do
 _ODD = (np.arange(1, _BLOCK // 8 + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
 DTYPES = {str(t).removeprefix("torch."): t for t in
           (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool)}
+_SIZES = {name: dtype.itemsize for name, dtype in DTYPES.items()}
+_FLOATING = {name for name, dtype in DTYPES.items() if dtype.is_floating_point}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 with warnings.catch_warnings():  # torch says once that nobody may write to a tensor of bytes, and client functions that do are refused
     warnings.simplefilter("ignore")
@@ -55,12 +58,14 @@ class Buffer:
 
 def _bytes(tensor: Tensor) -> Any:
     """A tensor's bytes: those of a large one where they are, those of a small one as a copy, which is quicker."""
+    if (code := CODES.get(tensor.dtype)) is not None and not isinstance(numbers := numbers_of(tensor), Tensor):
+        return array(code, numbers).tobytes()
     if tensor.dtype == torch.bfloat16:  # which NumPy does not know
         tensor = tensor.detach().view(torch.int16)
-    array = tensor.numpy(force=True)
-    if array.nbytes < _BLOCK:
-        return array.tobytes()
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+    whole = tensor.numpy(force=True)
+    if whole.nbytes < _BLOCK:
+        return whole.tobytes()
+    return memoryview(np.ascontiguousarray(whole).reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
 
 def pack(header: dict[str, Any], tensors: dict[int, Tensor] | Buffer) -> bytes:
@@ -72,11 +77,9 @@ def pack(header: dict[str, Any], tensors: dict[int, Tensor] | Buffer) -> bytes:
     return b"".join((front, buffer.body, sealed(front, buffer.digest)))  # the one copy
 
 
-def sealed(front: Any, digest: bytes) -> bytes:
+def sealed(front: bytes, digest: bytes) -> bytes:
     """The digest of a frame, from all before its tensors, which says its own length, and the digest of these."""
-    found = hashlib.blake2b(front, digest_size=_DIGEST)
-    found.update(digest)
-    return found.digest()
+    return hashlib.blake2b(front + digest, digest_size=_DIGEST).digest()
 
 
 def digest_of_tensors(body: Any) -> bytes:
@@ -105,7 +108,7 @@ def unpack(frame: bytes, finite: bool = True) -> tuple[dict[str, Any], dict[int,
     start = 8 + int.from_bytes(frame[4:8], "little")
     if start > len(frame) - _DIGEST:
         raise FrameError(f"the header should have {start - 8} bytes, the frame has {len(frame) - _DIGEST - 8}")
-    body = memoryview(frame)[start:-_DIGEST]
+    body: Any = memoryview(frame)[start:-_DIGEST] if len(frame) - start > _BLOCK else frame[start:-_DIGEST]  # a copy of few is quicker
     if sealed(frame[:start], digest_of_tensors(body)) != frame[-_DIGEST:]:
         raise FrameError("altered or truncated on the way: the digest does not match")
     try:
@@ -126,36 +129,45 @@ def _number(text: str) -> float:
 
 
 # made once: a small frame is on its way no longer than json needs to make its own
-_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_ENCODER = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":"))
 _DECODER = json.JSONDecoder(parse_constant=_number, parse_float=_number)
 
 
-def _tensors(header: dict[str, Any], buffer: memoryview, finite: bool) -> dict[int, Tensor]:
+def _tensors(header: dict[str, Any], buffer: memoryview | bytes, finite: bool) -> dict[int, Tensor]:
     tensors: dict[int, Tensor] = {}
     place = 0
     for entry in expect(header, "tensors", list):
-        match entry:
-            case [id, str(name), list(shape)] if type(id) is int and name in DTYPES and len(shape) <= _MOST_AXES and all(
-                    type(n) is int and 0 <= n <= LARGEST for n in shape):
-                pass
-            case _:
-                raise FrameError(f"a tensor is listed as [number, dtype, shape]; this is {entry!r}")
+        id, name, shape = _listed(entry)
         if id in tensors:
             raise FrameError(f"tensor {id} is listed twice")
-        size = math.prod(shape) * DTYPES[name].itemsize
+        size = math.prod(shape) * _SIZES[name]
         padding = -size % 8
-        if place + size + padding > len(buffer):
+        end = place + size + padding
+        if end > len(buffer):
             raise FrameError(f"tensor {id} of shape {shape} needs {size + padding} bytes, {len(buffer) - place} are left")
-        if padding and any(buffer[place + size : place + size + padding]):
+        if padding and buffer[end - padding : end] != bytes(padding):
             raise FrameError(f"tensor {id} of shape {shape} is followed by bytes that belong to nothing")
         raw: Any = buffer[place : place + size]
         if size < _BLOCK or place % _ALIGNED:  # a large tensor is not copied: it has the frame's own bytes
             raw = bytearray(raw)
         tensors[id] = _tensor(id, raw, name, shape, finite)
-        place += size + padding
+        place = end
     if place != len(buffer):
         raise FrameError(f"{len(buffer) - place} bytes are left over after the last tensor")
     return tensors
+
+
+def _listed(entry: Any) -> tuple[int, str, list[int]]:
+    """The number, dtype and shape of a tensor; its form is looked at by hand, which takes half of what matching it takes."""
+    if type(entry) is list and len(entry) == 3:
+        id, name, shape = entry
+        if type(id) is int and type(name) is str and name in DTYPES and type(shape) is list and len(shape) <= _MOST_AXES:
+            for number in shape:
+                if type(number) is not int or not 0 <= number <= LARGEST:
+                    break
+            else:
+                return id, name, shape
+    raise FrameError(f"a tensor is listed as [number, dtype, shape]; this is {entry!r}")
 
 
 def _tensor(id: int, raw: Any, name: str, shape: list[int], finite: bool) -> Tensor:
@@ -167,7 +179,7 @@ def _tensor(id: int, raw: Any, name: str, shape: list[int], finite: bool) -> Ten
             value = value.reshape(shape)
     except (RuntimeError, TypeError):
         raise FrameError(f"{shape} is not a shape of a tensor") from None
-    if finite and value.is_floating_point() and not all_finite(value):
+    if finite and name in _FLOATING and not all_finite(value):
         raise FrameError(f"tensor {id} holds a non-finite value")
     return value
 

@@ -150,7 +150,7 @@ class Cohort(Place, Generic[P_co]):
     def sum(self, first: Placed, second: Placed, /, *others: Placed) -> tuple[Tensor, ...]: ...
     def sum(self, *values: Placed) -> Tensor | tuple[Tensor, ...]:
         """Clients → server: the plain sum. One exchange, however many values; they leave the clients."""
-        return _single(self.fed.pending.bring(self, values, Reducer(self.names, np.ones(self.size), floating=False)))
+        return _single(self.fed.pending.bring(self, values, Reducer(self.names, self.ones, floating=False)))
 
     @overload
     def collect(self, value: Placed, /) -> Tensor: ...
@@ -166,7 +166,7 @@ class Cohort(Place, Generic[P_co]):
             self.fed.pending.abandon(self)
             raise PlacementError("only sums leave the clients of this federation (only_sums=True, as under a secure sum), and collect "
                                  f"would show the server {made} at each client: take fed.sum or fed.mean, or another method")
-        return _single(self.fed.pending.bring(self, values, Collector(self.names, np.ones(self.size), floating=False)))
+        return _single(self.fed.pending.bring(self, values, Collector(self.names, self.ones, floating=False)))
 
     def take(self, state: Placed, default: Placed) -> Placed:
         """A value of another cohort, or of the population, at this cohort's clients; `default` at those that have none."""

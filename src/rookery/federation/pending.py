@@ -144,7 +144,7 @@ class PendingOps:
         later = self.handles.alive - set(asked)
         later |= {id for _, op in rest for id in op.reads} | {op.pool for _, op in rest if isinstance(op, Put)}
         made = {id for op in ops for id in op.out} | {op.pool for op in ops if isinstance(op, Put)}
-        silent = reducer or Reducer(cohort.names, np.ones(cohort.size), False)
+        silent = reducer or Reducer(cohort.names, cohort.ones, False)
         flush = Flush(cohort.index, ops, values, news, asked, made & later, (self.stored | made | set(values)) - later)
         try:
             self.engine.flush(flush, silent)

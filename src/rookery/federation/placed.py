@@ -6,6 +6,9 @@ from functools import cached_property
 from typing import Any, NoReturn
 from weakref import WeakSet
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..errors import PlacementError
 from .operations import Index, Map
 
@@ -23,6 +26,11 @@ class Place:
     @cached_property
     def names(self) -> list[str]:
         return [self._everyone[i] for i in self.index]
+
+    @cached_property
+    def ones(self) -> NDArray[np.float64]:
+        """The weights of a plain sum."""
+        return np.ones(self.size)
 
 
 class Handles:

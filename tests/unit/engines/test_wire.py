@@ -55,8 +55,8 @@ def test_a_round_that_failed_is_run_again_from_the_state_before_it(algorithm: An
 
             def failing(work: Any, reducer: Any, flush: Any = flush) -> None:
                 if len(work.cohort) != 0 and work.wants:
-                    add = reducer._check
-                    reducer._check = lambda position, values: add(position, values) if position != 2 else _fail()
+                    add = reducer._check_form
+                    reducer._check_form = lambda position, values: add(position, values) if position != 2 else _fail()
                 flush(work, reducer)
 
             fed.engine.flush = failing  # type: ignore[method-assign]
