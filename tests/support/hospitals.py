@@ -57,7 +57,8 @@ def write(folder: Path, schema: str = SCHEMA) -> Path:
 
 def rules(**changes: Any) -> Rules:
     known = {"algorithms": ("FedAvg", "SCAFFOLD", "FedDRO", "FCSG-M"),
-             "objectives": ("cross_entropy", "kl_dro", "ap_surrogate", "group_dro"), "min_batch": 5, "salt": "none"}
+             "objectives": ("cross_entropy", "balanced_cross_entropy", "kl_dro", "ap_surrogate", "group_dro"),
+             "min_batch": 5, "salt": "none"}
     return Rules(**(known | changes))  # type: ignore[arg-type]
 
 

@@ -54,12 +54,13 @@ class Site:
                 self.failure = error
                 return self.error(error)
 
-    def error(self, error: Exception) -> bytes:
-        """A reply that says what is wrong, by name."""
+    def error(self, error: Exception, longest: int | None = None) -> bytes:
+        """A reply that says what is wrong, by name, in so many characters at most."""
         if not isinstance(error, RookeryError):
             error = EngineError(f"{type(error).__name__}: {error}")
         named = error.client if isinstance(error, UploadError) else self.name
-        return self._reply({"error": [type(error).__name__, str(error).removeprefix(f"client {named!r}: ")], "client": named}, {})
+        words = str(error).removeprefix(f"client {named!r}: ")[:longest]
+        return self._reply({"error": [type(error).__name__, words], "client": named}, {})
 
     def _answer(self, frame: bytes, header: dict[str, Any], tensors: dict[int, Tensor]) -> bytes:
         digest = frame[-16:]  # which was found to be right

@@ -27,6 +27,7 @@ from .frames import expect, natural, numbers
 from .programs import Built, built
 from .version import FROM_SERVER, Guard, Maker, Version
 
+FILE = 4096  # bytes of a disk that a file takes at least
 SERVERS = ("init", "round")  # methods of an algorithm that the server runs, not a client
 AtClient = Callable[[int, int], None]
 """An operation at the client of a position in the frame, and of a number at the site."""
@@ -117,6 +118,8 @@ class Transaction:
         _fit(fn, len(arguments))
         if count > len(arguments) and any(number != 1 for number in times):
             raise FrameError(f"{fn.__qualname__} returns {count} values and takes {len(arguments)}; it cannot be repeated")
+        if 0 in times and not all("ref" in note for note in op["arguments"][:count]):
+            raise FrameError(f"{fn.__qualname__} runs no times at some client, and only values have results then; the frame has numbers")
         if self.guard is not None:
             self.guard.function(fn, sum(times))
         done: list[Any] = [place, Counter(), 0, 0]
@@ -237,7 +240,7 @@ class Transaction:
         held = {f"{client}.{id}": values[id].clone() for client, values in enumerate(self.own) for id in ids if id in values}
         makers = {f"{client}.{id}": found[id] for client, found in enumerate(self.makers) for id in ids if id in found}
         if self.guard is not None:
-            self.guard.moved(sum(value.nbytes for value in held.values()))
+            self.guard.moved(FILE + sum(value.nbytes for value in held.values()))
         self.files[self.file(expect(op, "tag", str))] = {**held, "empty": torch.zeros(0)}, makers
 
     def _load(self, op: dict[str, Any]) -> None:

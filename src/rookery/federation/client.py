@@ -17,7 +17,7 @@ from ..data.sampling import Draw, Request
 from ..data.store import Batch, Data
 from ..errors import AlgorithmError, DataError, EngineError, FewRows, ProblemError, RookeryError
 from ..problems.base import Problem
-from ..problems.checks import depends, failed
+from ..problems.checks import depends, failed, refuse_matrices
 from . import rng
 from .generators import generators, seeded
 from .noise import Kind, Noise
@@ -110,6 +110,11 @@ class ClientContext:
     def min_batch(self) -> int:
         return self._setting.min_batch
 
+    def seed(self, seed: int) -> int:
+        """The seed itself, or what becomes of it by the site's salt."""
+        salt = self._setting.salt
+        return int(rng.combine(rng.as_keys(seed), salt)[0]) if salt else seed
+
     @property
     def size(self) -> int:
         self.asked_rows = True
@@ -170,6 +175,8 @@ class ClientContext:
     def _oracle(self, name: str, fn: Callable[..., Tensor], *arguments: Any) -> Tensor:
         if not arguments or not isinstance(arguments[0], Tensor):
             raise AlgorithmError(f"the oracle {name!r} takes a vector first and then a batch; got {[type(a).__name__ for a in arguments]}")
+        if not self._traced and any(isinstance(a, Tensor) and a.dim() > 1 for a in arguments):
+            refuse_matrices(self.problem, name, arguments)
         self.calls[name] += 1
         known = self._traced or self.problem.random or f"{name} is not random" in self._setting.checked
         first = not self._traced and f"variables of {name}" not in self._setting.checked

@@ -44,6 +44,10 @@ class Client(Protocol):
         """The fewest different rows that anything may be computed from."""
         ...
 
+    def seed(self, seed: int) -> int:
+        """A seed for draws of one's own: the one that is given, where no site has a secret, and else one that nobody foresees."""
+        ...
+
     @property
     def size(self) -> int:
         """How many rows this client has to train on."""

@@ -81,6 +81,8 @@ def refuse_closed(rows: Prepared, goal: str, trees: Sequence[Tree]) -> None:
     except Refused as error:
         needed = {section: sorted({tree.get(section, {}).get("name", "cross_entropy") for tree in trees})
                   for section in ("algorithm", "objective")}
+        beside = {"cross_entropy"} | {"balanced_cross_entropy" for tree in trees if tree.get("warm_up", {}).get("rounds")}
+        needed["objective"] = sorted({*needed["objective"], *beside})  # by which rows are counted, and what goes before
         raise Refused(f"{error}. A fit for {goal} needs, under [may] at every site, algorithms = {json.dumps(needed['algorithm'])}, "
                       f"objectives = {json.dumps(needed['objective'])} and others = [\"evaluation\", \"set-up\"]") from None
 

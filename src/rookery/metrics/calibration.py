@@ -26,7 +26,7 @@ from ..federation.federation import Federation
 from ..federation.placed import Placed
 from ..federation.program import Program, RowSum
 from ..problems.base import Problem
-from .federated import margin_of, outputs_of
+from .federated import margin_of, outputs_of, vector
 from .histogram import auc, class_and_bin, default_edges, refined_edges
 from .intervals import Array
 from .rows import class_sums_by_owner
@@ -153,9 +153,7 @@ class CalibrationSums(RowSum):
     classes: int
 
     def by_owner(self, problem: Problem, b: Batch, owner: Tensor, owners: int, *values: Any) -> Tensor:
-        x, edges, slopes = values
-        if slopes.dim() != 1:  # others would be of single rows
-            raise ProblemError(f"slopes are numbers in a row; got the shape {tuple(slopes.shape)}")
+        x, edges, slopes = *values[:2], vector(values[2], "slopes")
         cells = 2 * (len(edges) + 1) if self.classes == 2 else 0
         if not len(owner):
             return torch.zeros(owners, self.classes + 1 + len(slopes) + 2 * cells, dtype=torch.float64, device=owner.device)

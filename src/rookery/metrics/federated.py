@@ -32,15 +32,20 @@ from .rows import class_sums, class_sums_by_owner, from_sums
 TOLERANCE = 0.0005  # a histogram that leaves more than this to doubt, on either side, is followed by a finer one
 
 
+def vector(value: Tensor, what: str) -> Tensor:
+    """A value of the server's that must be a vector: one of more dimensions could meet rows one by one."""
+    if value.dim() != 1:
+        raise ProblemError(f"{what} are one vector; got the shape {tuple(value.shape)}")
+    return value
+
+
 def outputs_of(problem: Problem, x: Tensor, inputs: Tensor, classes: int) -> Tensor:
     """The outputs of the problem's model in inference mode, one for each class; a net with one output has its logit beside 0."""
     model: Model | None = problem.predictor or problem.model
     if model is None:
         raise ProblemError("rows are scored by the problem's model, and this problem has none: write model=Model(module) in it")
-    if x.dim() != 1:
-        raise ProblemError(f"a model's parameters are one vector; got the shape {tuple(x.shape)}")
     try:
-        out = model.predict(x[: model.size], inputs.to(x.device))
+        out = model.predict(vector(x, "a model's parameters")[: model.size], inputs.to(x.device))
     except RookeryError:
         raise
     except Exception as error:  # a net of the user's own, and rows that do not fit it

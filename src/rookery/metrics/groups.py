@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..data.batch import Batch
 from ..errors import DataError
+
+
+def large_groups(group: Tensor, least: int) -> Tensor:
+    """Which rows are of a group that has `least` rows or more.
+
+    >>> large_groups(torch.tensor([0, 1, 1]), 2)
+    tensor([False,  True,  True])
+    """
+    _, place, rows = np.unique(group.cpu().numpy(), return_inverse=True, return_counts=True)
+    return torch.from_numpy(rows >= least)[torch.from_numpy(place)].to(group.device)
 
 
 def group_of(b: Batch, field: str | None, groups: int) -> Tensor:

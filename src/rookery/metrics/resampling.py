@@ -1,7 +1,8 @@
 """A bootstrap whose rows stay where they are: clients send sums, or scores, of their rows drawn anew many times.
 
 A row counts as often as a Poisson number of mean 1 says, instead of being drawn from all rows: every client draws for itself, and in the
-same way for every model, so that differences of models are of the same rows.
+same way for every model, so that differences of models are of the same rows. A server that knew the numbers could work out every row from
+the sums, so a real site mixes its secret into them.
 
 Chamandy, Muralidharan, Najmi, Naidu, "Estimating uncertainty for massive data streams", 2012, for the Poisson bootstrap.
 """
@@ -27,7 +28,7 @@ from ..federation.placed import Placed
 from ..federation.program import Program
 from ..problems.base import Problem
 from .federated import margin_of, outputs_of
-from .groups import group_of
+from .groups import group_of, large_groups
 from .histogram import class_and_bin, default_edges
 from .weighted import ranked_places
 
@@ -47,7 +48,7 @@ def poisson(units: NDArray[np.int64], draws: int, seed: int) -> NDArray[np.int64
 
 
 def _weights(b: Batch, client: float, draws: int, seed: int) -> NDArray[np.float64]:
-    """How often each of a client's rows counts, (rows, draws); rows of one group count alike, wherever they are."""
+    """How often each of a client's rows counts, (rows, draws); rows of one group count alike, wherever they are under the same seed."""
     grouped = b.fields.get("group")
     units = np.arange(len(b.labels)) + (int(client) << 32) if grouped is None else grouped.cpu().numpy()
     return poisson(units, draws, seed).astype(np.float64)
@@ -76,7 +77,7 @@ class Resampled(Program):
             place = class_and_bin(margin_of(outputs).nan_to_num(), b.labels, edges)
         else:
             place = (outputs.argmax(1) == b.labels).long()
-        counts = torch.from_numpy(_weights(b, client, self.draws, self.seed)).to(place.device)
+        counts = torch.from_numpy(_weights(b, client, self.draws, c.seed(self.seed))).to(place.device)
         return torch.zeros(width, self.draws, dtype=torch.float64, device=place.device).index_add_(0, place, counts).T.flatten()
 
 
@@ -96,7 +97,10 @@ def resampled(fed: Federation[Problem], x: Tensor | Placed, split: str, classes:
 
 @dataclass(frozen=True)
 class DecidedCells(Program):
-    """Counts of a client's rows of a split by group, class, and whether they are decided rightly: as they are, and in many draws."""
+    """Counts of a client's rows of a split by group, class, and whether they are decided rightly: as they are, and in many draws.
+
+    Rows of a group that has fewer than `min_batch` of them at the client are left out.
+    """
 
     split: str
     field: str | None
@@ -116,7 +120,8 @@ class DecidedCells(Program):
         group = group_of(b, self.field, self.groups).cpu()
         decided = outputs.argmax(1) if not len(margins) else (margin_of(outputs) > margins.cpu()[group if len(margins) > 1 else 0]).long()
         place = (group * self.classes + labels) * 2 + (decided == labels)
-        weights = np.concatenate([np.ones((len(labels), 1)), _weights(b, client, self.draws, self.seed)], 1)
+        weights = np.concatenate([np.ones((len(labels), 1)), _weights(b, client, self.draws, c.seed(self.seed))], 1)
+        weights *= large_groups(group, c.min_batch).numpy()[:, None]
         return torch.zeros(width, 1 + self.draws, dtype=torch.float64).index_add_(0, place, torch.from_numpy(weights)).T.flatten()
 
 
@@ -161,7 +166,7 @@ class ResampledScores(Program):
         if len(labels):
             outputs = outputs_of(c.problem, x, b.inputs, self.classes).cpu()
             right = (outputs.argmax(1).numpy() == labels).astype(np.float64)
-            weights = np.concatenate([np.ones((len(labels), 1)), _weights(b, client, self.draws, self.seed)], 1).T
+            weights = np.concatenate([np.ones((len(labels), 1)), _weights(b, client, self.draws, c.seed(self.seed))], 1).T
             total = weights.sum(1)
             found[total > 0, 1] = (weights @ right)[total > 0] / total[total > 0]
             if self.classes == 2 and bool(torch.isfinite(outputs).all()):

@@ -20,7 +20,7 @@ from ..federation.placed import Placed
 from ..federation.program import Program
 from ..problems.base import Problem
 from .federated import margin_of, outputs_of
-from .groups import group_of
+from .groups import group_of, large_groups
 from .histogram import default_edges, histograms_by_client
 
 LEVELS = 101  # rates that groups are brought to, from 0 to 1
@@ -43,7 +43,8 @@ Score = Callable[[Rates], NDArray[np.float64]]
 class HalfHistograms(Program):
     """Histograms of a client's rows of a split by half, group, class and bin; halves are every second row of a group and class.
 
-    Every second client begins with the other half, so that both have rows where clients have a row or two of each.
+    Every second client begins with the other half, so that both have rows where clients have a row or two of each. Rows of a group that has
+    fewer than `min_batch` of them at the client are left out.
     """
 
     split: str
@@ -57,11 +58,13 @@ class HalfHistograms(Program):
             return torch.zeros(4 * self.groups * (len(edges) + 1), dtype=torch.float64, device=b.labels.device)
         group = group_of(b, self.field, self.groups)
         margin = margin_of(outputs_of(c.problem, x, b.inputs, 2)).to(group.device).nan_to_num()
-        cell, half = 2 * group + (b.labels > 0), torch.zeros_like(group)
-        for number in range(2 * self.groups):
+        kept = large_groups(group, c.min_batch)
+        group, margin, labels = group[kept], margin[kept], b.labels[kept]
+        cell, half = 2 * group + (labels > 0), torch.zeros_like(group)
+        for number in np.unique(cell.cpu().numpy()).tolist():
             rows = (cell == number).nonzero()[:, 0]
             half[rows] = (torch.arange(len(rows), device=rows.device) + int(first)) % 2
-        return histograms_by_client(margin, b.labels, half * self.groups + group, 2 * self.groups, edges).flatten()
+        return histograms_by_client(margin, labels, half * self.groups + group, 2 * self.groups, edges).flatten()
 
 
 def group_histograms(fed: Federation[Problem], x: Tensor | Placed, split: str, field: str | None, groups: int) -> NDArray[np.float64]:

@@ -43,6 +43,14 @@ def _describe(value: Any, name: str = "a vector") -> Iterator[str]:
         yield f"{name}: {str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}{span}"
 
 
+def refuse_matrices(problem: Problem, oracle: str, arguments: tuple[Any, ...]) -> None:
+    """Refuse variables that are no vectors: a matrix may meet a batch row by row, and its derivative have a number for each row."""
+    for letter, (place, _) in problem.variables(oracle).items():
+        value = arguments[place] if place < len(arguments) else None
+        if isinstance(value, Tensor) and value.dim() > 1:
+            raise ProblemError(f"{letter} is one flat vector; the oracle {oracle!r} was given one of shape {tuple(value.shape)}")
+
+
 def depends(problem: Problem, oracle: str, known: set[str], *arguments: Any) -> Tensor:
     """Refuse a problem none of whose functions depends on a variable: its gradient would be 0 everywhere, and nothing would move.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -111,8 +111,9 @@ class Files:
         for word in terms.own():
             find_allowed(word, "the run", self.modules, self.beside)
         config = terms.config()
-        if terms.part == "rows" and config.objective.name not in rules.objectives:
-            raise Refused(f"{config.objective.name} is not among the objectives that may be minimised here (may.objectives)")
+        minimised = {"rows": config.objective.name, "warm-up": "balanced_cross_entropy", "personal": "cross_entropy"}.get(terms.part)
+        if minimised is not None and minimised not in rules.objectives:
+            raise Refused(f"{minimised} is not among the objectives that may be minimised here (may.objectives)")
         if terms.part == "rows" and not rules.knows(type(config.algorithm)):
             raise Refused(f"{terms.run['algorithm']['name']} is not among the algorithms that may run here (may.algorithms)")
         self._refuse_other_rows(terms)
@@ -122,6 +123,8 @@ class Files:
         data, classes, counts = self.divided(_Key(key, self._stamps()))
         if terms.part == "columns":
             return raw_problem(), data
+        kept = () if terms.schema is None else schemas.parse(terms.schema).keep
+        _refuse_single_rows(data, {*kept, config.objective.entries.get("field", ""), terms.sensitive or ""} - {"labels", "site"}, rules)
         if terms.sensitive is not None and terms.cells:
             data, counts = number_cells(data, terms.sensitive, classes, terms.cells), counts | {CELLS: len(terms.cells)}
         counts, shape = counts | {"labels": classes, "site": len(terms.names)}, tuple(data.forms()["inputs"].shape)
@@ -209,6 +212,15 @@ class Files:
             if terms.positive:
                 train, later = (table.binary(_known(terms)) for table in (train, later))
         return train, later
+
+
+def _refuse_single_rows(data: Data, names: Set[str], rules: Rules) -> None:
+    """Refuse columns of groups with many values of fewer than `min_batch` rows on average: what is told of a group would be of a row."""
+    for name in sorted(names & data.fields.keys()):
+        column = data.fields[name]
+        if column.dim() == 1 and len(np.unique(column.numpy())) > max(rules.min_batch, len(column) / rules.min_batch):
+            raise Refused(f"the column {name!r} is not one of groups here: its values have fewer than min_batch={rules.min_batch} rows "
+                          "on average")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -80,8 +81,8 @@ class _Run:
     def note(self, frame: int, sent: Mapping[int, Tensor], size: int) -> None:
         """Written before the reply leaves; what cannot be written does not leave."""
         self.account.moved(size)
-        texts = {bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for value in sent.values()
-                 if value.dtype == torch.uint8 and value.dim() == 2 for row in value}
+        tables = [value for value in sent.values() if value.dtype == torch.uint8 and value.dim() == 2]
+        texts = {text.decode(errors="replace") for value in tables for text in _texts(value)}
         shapes = [list(value.shape) for value in sent.values()]
         self.write(Entry(self.site.run, frame, self.account.asked, shapes, sum(map(prod, shapes)), names=sorted(texts - {""})))
         self.noted = True
@@ -96,7 +97,7 @@ class _Run:
             except Refused as error:
                 reply, failure = b"", error
             if failure is not None:
-                reply = self.site.error(_told(failure))
+                reply = self.site.error(_told(failure), LONGEST)
                 try:
                     self.refuse(failure)
                 except WriteError as error:
@@ -252,6 +253,12 @@ def _sizes(data: Data, split: str) -> list[int]:
     rows = data.split(split)
     own = {} if rows is None else dict(zip(rows.names, rows.sizes.tolist(), strict=True))
     return [own.get(name, 0) for name in data.names]
+
+
+def _texts(value: Tensor) -> list[bytes]:
+    """The different rows of bytes, without the zeros that fill them up."""
+    rows = np.ascontiguousarray(value.numpy(force=True))
+    return np.unique(rows.view(f"S{rows.shape[1]}")).tolist() if rows.size else []
 
 
 def _told(error: Exception) -> Exception:

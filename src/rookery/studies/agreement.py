@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..data.batch import Batch
 from ..data.tables.cells import is_missing
 from ..data.tables.encoder import Category, Encoder, Number, Say, values_of
 from ..data.tables.kinds import order
@@ -36,21 +37,25 @@ MOST = 1000  # categories of a column
 
 @dataclass(frozen=True)
 class Agreement(Program):
-    """The client functions. A client's rows have `values` and `there`, of numbers and dates, and `texts`, the bytes of categories."""
+    """The client functions. A client's rows have `values` and `there`, of numbers and dates, and `texts`, the bytes of categories.
+
+    A column that has fewer than `min_batch` numbers at a client counts there as one that has none.
+    """
 
     least: int = LEAST
 
     def totals(self, c: Client, nothing: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """How often each number is there, the sum of it, and how often each category is missing."""
         b = c.rows()
-        return b.there.double().sum(0), (b.values * b.there).sum(0), (b.texts[:, :, 0] == 0).double().sum(0)
+        there = self._there(c, b)
+        return there.sum(0), (b.values * there).sum(0), (b.texts[:, :, 0] == 0).double().sum(0)
 
     def squares(self, c: Client, mean: Tensor) -> Tensor:
         """The sum of the squared distances of each number from the mean."""
         b = c.rows()
         if mean.shape != b.values.shape[1:]:  # which would be compared row by row
             raise ProblemError(f"there is a mean for each of {b.values.shape[1]} columns; got the shape {tuple(mean.shape)}")
-        return ((b.values - mean).square() * b.there).sum(0)
+        return ((b.values - mean).square() * self._there(c, b)).sum(0)
 
     def sizes(self, c: Client, nothing: Tensor) -> Tensor:
         """For each category how many names this client has often enough, and the bytes of the longest of them."""
@@ -82,6 +87,11 @@ class Agreement(Program):
         """The shape of an input that is an array, which fills eight places."""
         shape = c.rows().inputs.shape[1:]
         return torch.tensor([len(shape), *shape, *[0] * (7 - len(shape))], dtype=torch.int64)
+
+    def _there(self, c: Client, b: Batch) -> Tensor:
+        """Where there are numbers that count."""
+        there = b.there.double()
+        return there * (there.sum(0) >= c.min_batch)
 
     def _names(self, c: Client) -> list[list[bytes]]:
         texts = c.rows().texts

@@ -50,7 +50,7 @@ def find_allowed(name: str, where: str, allowed: Collection[str], folder: Path |
     module, _, path = name.partition(":")
     if module not in allowed:
         raise Refused(f"{where} names {name!r}, and the module {module!r} is not among those that a run may name here (site.modules)")
-    found = find(name, where, folder) if path.isidentifier() else None
+    found = getattr(_module(module, where, folder), path, None) if path.isidentifier() else None
     if getattr(found, "__module__", None) != module or getattr(found, "__qualname__", None) != path:
         raise Refused(f"{where} names {name!r}, which is no class or function that {module!r} has of its own")
     return found

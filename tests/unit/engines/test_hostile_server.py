@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rookery import Data, FedAvg, Federation, Minimization
+from rookery import Data, FedAvg, Federation, Minimization, Model
 from rookery.data import Request
 from rookery.engines import Wire
 from rookery.engines.frames import pack, unpack
@@ -18,6 +18,8 @@ from rookery.engines.site import Site
 from rookery.errors import AlgorithmError
 from rookery.federation import rng
 from rookery.federation.client import ClientContext, Drawing, Setting
+from rookery.metrics.resampling import Resampled, poisson
+from rookery.objectives import cross_entropy
 
 ROWS, BATCH, SEED = 10, 5, 1
 CALLS = 50_000
@@ -147,6 +149,18 @@ def trained(engine: Wire) -> tuple[Tensor, list[int]]:
     for _ in range(2):
         state = algorithm.round(fed, state)
     return state.x, [int(fed.cohort().index[0]) for _ in range(5)]
+
+
+@pytest.mark.parametrize("salt", [0, SALT])
+def test_without_the_salt_nobody_works_out_rows_from_sums_that_count_them_more_or_less_than_once(salt: int) -> None:
+    labels = torch.tensor([0, 1, 1, 0, 1, 0, 0, 0, 1, 1])
+    rows = Data.from_parts({"clinic": {"inputs": people().fields["a"], "labels": labels}})
+    setting = Setting(cross_entropy(Model(torch.nn.Linear(3, 2).double())), rows.with_splits(test=rows), SEED, min_batch=BATCH, salt=salt)
+    c = ClientContext(setting, 1, Drawing(setting, 0, "evaluation", 1, 1))
+    counts = poisson(np.arange(ROWS), 40, 7).astype(float)  # what a server knows
+    sums = Resampled("test", 2, 40, 7).total(c, torch.zeros(8, dtype=torch.float64), torch.zeros(0, dtype=torch.float64), 0.0)  # type: ignore[arg-type]
+    found = np.linalg.lstsq(counts.T, sums.reshape(40, 2)[:, 1].numpy(), rcond=None)[0]
+    assert np.allclose(found, labels) == (salt == 0)
 
 
 def test_a_run_with_the_same_salt_is_the_same_and_salt_0_is_none() -> None:

@@ -11,7 +11,7 @@ from small_nets import dropped, mlp, regression, table
 from torch import Tensor, nn
 
 from rookery import Data, FedAvg, Federation, Minimization, Model, Program, grad
-from rookery.errors import EngineError
+from rookery.errors import EngineError, ProblemError
 
 
 @dataclass(frozen=True)
@@ -135,3 +135,12 @@ def test_precision_rounds_inside_the_oracle_only(engine):
 def test_precision_is_refused_where_it_cannot_be_had():
     with pytest.raises(EngineError, match=r'autocast; write engine="loop"'):
         Federation(regression(Model(mlp())), table(), engine="vectorised", precision=torch.bfloat16)
+
+
+@pytest.mark.parametrize("engine", ["loop", "wire"])
+def test_a_variable_is_no_matrix_whose_rows_would_meet_those_of_a_batch(engine):
+    problem = Minimization(lambda x, b: (x - b.u).square().sum(-1).mean())
+    fed = Federation(problem, Data.from_parts({"a": {"u": torch.arange(5.0)[:, None]}}), engine=engine)
+    assert ask(fed, "once", torch.zeros(1)).tolist() == [-4.0]
+    with pytest.raises(ProblemError, match=r"x is one flat vector; the oracle 'gradient' was given one of shape \(5, 1\)"):
+        ask(fed, "once", torch.zeros(5, 1))

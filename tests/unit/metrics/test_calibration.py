@@ -292,6 +292,7 @@ def test_a_calibrator_comes_back_from_a_file(calibrator: Calibrator) -> None:
     (lambda: Calibrator.from_json({"slope": "2"}), "its slope is '2'"), (lambda: Calibrator.from_json({"slope": True}), "True"),
     (lambda: Calibrator.from_json({"method": "isotonic", "knots": 3.0}), "its knots is 3.0"),
     (lambda: Calibrator.from_json([]), "to_json"),  # type: ignore[arg-type]
+    (lambda: calibration_sums(*federation({"a": drawn(40)}), slopes=torch.ones(1, 40, 1)), r"slopes are one vector; .*\(1, 40, 1\)"),
     (lambda: calibrate(*federation({"a": drawn(9, 3)}, 3), classes=3), "\"platt\" is for two classes; got 3"),
     (lambda: calibrate(*federation({"a": drawn(9)}), method="plat"), "method is one of")])  # type: ignore[arg-type]
 def test_mistakes_are_told(call: Callable[[], object], words: str) -> None:

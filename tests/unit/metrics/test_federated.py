@@ -168,3 +168,10 @@ def test_two_exchanges_are_one_pass_of_the_net() -> None:
     rows = fed.data.split("validation")
     assert rows is not None
     assert sum(calls) == int(rows.sizes.sum())
+
+
+def test_a_model_has_one_vector_of_parameters() -> None:
+    model = Model(nn.Linear(4, 2))
+    fed = Federation(cross_entropy(model), data())
+    with pytest.raises(ProblemError, match=r"a model's parameters are one vector; got the shape \(2, 10\)"):
+        evaluate(fed, torch.zeros(2, model.size))

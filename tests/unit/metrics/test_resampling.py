@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rookery import Data, Federation
-from rookery.errors import DataError, PlacementError
+from rookery.errors import DataError, PlacementError, ProblemError
 from rookery.fitting.goals import GOALS
 from rookery.fitting.measures import Measure, Scored
 from rookery.metrics import Adaptation, group_histograms
@@ -99,6 +99,26 @@ def test_a_client_with_too_few_rows_shows_none() -> None:
     assert np.isnan(found.auc[2]).all()
     assert np.isnan(found.accuracy[2]).all()
     assert decided_cells(fed, x, "test")[0].sum() == 65
+
+
+def test_a_group_with_too_few_rows_at_a_client_is_left_out() -> None:
+    rows = parts(2)
+    rows["a"]["sex"][:] = 0
+    rows["a"]["sex"][:4] = 1
+    fed, x = federation(rows, 2, min_batch=5)
+    found = decided_cells(fed, x, "test", field="sex", groups=2, draws=2)
+    here = np.bincount(rows["b"]["sex"], minlength=2) + np.asarray([36, 0])
+    assert found[0].sum((1, 2)).tolist() == here.tolist()
+    assert group_histograms(fed, x, "test", "sex", 2).sum((0, 2, 3)).tolist() == here.tolist()
+    alone = federation({"a": rows["a"]}, 2, min_batch=5)[0]
+    assert decided_cells(alone, x, "test", field="sex", groups=2, draws=2)[:, 1].sum() == 0
+
+
+@pytest.mark.parametrize("margins", [[0.0] * 3, [0.0] * 40])
+def test_there_is_no_margin_for_every_row(margins: list[float]) -> None:
+    fed, x = federation(parts(2, {"a": 40}), 2)
+    with pytest.raises(ProblemError, match=r"there is one margin, or one for each of 2 groups, or none; got \("):
+        decided_cells(fed, x, "test", field="sex", groups=2, margins=margins)
 
 
 @pytest.mark.parametrize("field", ["patient", "inputs", "nobody"])

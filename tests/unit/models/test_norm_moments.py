@@ -48,6 +48,23 @@ def test_every_row_counts_once_in_any_pieces(batch, sizes):
     assert torch.allclose(var, value.var(0, unbiased=False).float(), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("batch", [2, 3, 6])
+def test_no_piece_has_fewer_rows_than_min_batch(batch):
+    seen = []
+
+    class Seen(nn.Module):
+        def forward(self, rows: Tensor) -> Tensor:
+            seen.append(len(rows))
+            return rows
+
+    model, data = Model(federated_norm(nn.Sequential(Seen(), *net("mlp")))), clients("mlp", (3, 7, 18))
+    fed = Federation(Minimization(lambda x, b: model(x, b.inputs).mean(), model=model), data, min_batch=6, engine="loop")
+    sum_moments(fed, model, model.vector(), batch=batch)
+    assert seen == [7, 6, 6, 6]
+    used = torch.cat([data.part(k).fields["inputs"] for k in (1, 2)])
+    assert torch.allclose(statistics(model)[0], model.net[1](used).mean(0), rtol=1e-5, atol=1e-6)
+
+
 def test_the_variance_survives_a_large_mean():
     rows = torch.randn(500, 3, generator=torch.Generator().manual_seed(0)) + 1e4
     data = Data.by_site({"inputs": rows, "labels": torch.zeros(500)}, ["a"] * 200 + ["b"] * 300)

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import hospitals
+import numpy as np
 import pytest
+import torch
 
 from rookery.errors import ConfigError, DataError, Refused
 from rookery.sites.files import Files, RowsSection
 from rookery.sites.rules import Rules
 from rookery.studies.description import parse
+from rookery.studies.modules import find_allowed
 from rookery.studies.terms import Terms
 
 
@@ -91,12 +94,67 @@ def test_objectives_are_allowed_by_name(tmp_path: Path) -> None:
         prepare(tmp_path, said, hospitals.rules(algorithms=("SCAFFOLD",)))
 
 
+ENCODER = {"columns": [{"name": "age", "kind": "number", "mean": 60.0, "scale": 10.0, "missing": False}]}
+
+
+@pytest.mark.parametrize(("part", "objective"), [("warm-up", "balanced_cross_entropy"), ("personal", "cross_entropy")])
+def test_what_goes_before_and_after_a_run_is_allowed_by_name_too(part: str, objective: str, tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    said = replace(terms(tmp_path), part=part, encoder=ENCODER)
+    with pytest.raises(Refused, match=rf"^{objective} is not among the objectives that may be minimised here"):
+        prepare(tmp_path, said, hospitals.rules(objectives=("kl_dro",)))
+    prepare(tmp_path, said, hospitals.rules(objectives=("kl_dro", objective)))
+
+
+@pytest.mark.parametrize("categories", [[], list(map(str, range(60)))])
+def test_a_column_of_single_rows_is_none_of_groups(categories: list[str], tmp_path: Path) -> None:
+    """What is told of a group would be told of a row, and a server can declare names that it guesses."""
+    schema = hospitals.SCHEMA.replace('keep = ["sex"]', 'keep = ["sex", "patient"]')
+    hospitals.write(tmp_path, schema + (f"categories = {categories}\n" if categories else ""))
+    for part in ("rows", "personal"):
+        said = replace(terms(tmp_path), part=part, encoder=ENCODER)
+        with pytest.raises(Refused, match="the column 'patient' is not one of groups here: its values have fewer than min_batch=5 rows"):
+            prepare(tmp_path, said)
+        assert "patient" in prepare(tmp_path, said, hospitals.rules(min_batch=1))[1].fields
+
+
+def test_an_array_of_single_rows_is_none_of_groups(tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    np.savez(tmp_path / "north.npz", inputs=np.zeros((80, 2), np.float32), labels=np.arange(80) % 2, person=np.arange(80),
+             ward=np.arange(80) % 4)
+
+    def asked(field: str) -> Any:
+        said = terms(tmp_path, objective={"name": "group_dro", "field": field},
+                     algorithm={"name": "FedDRO", "lr": 0.1, "beta": 0.1, "batch": 16})
+        return prepare(tmp_path, replace(said, part="rows", schema=None, label="labels", classes=("0", "1")), table=None, npz="north.npz")
+
+    asked("ward")
+    with pytest.raises(Refused, match="the column 'person' is not one of groups here"):
+        asked("person")
+
+
+def test_files_without_a_line_of_names_have_those_that_their_owner_gives(tmp_path: Path) -> None:
+    hospitals.write(tmp_path)
+    expected = prepare(tmp_path, terms(tmp_path))[1]
+    file = tmp_path / "north.csv"
+    file.write_text(file.read_text().partition("\n")[2])
+    with pytest.raises(DataError, match="has no column 'age'"):
+        prepare(tmp_path, terms(tmp_path))
+    header = tuple(hospitals.HEAD.split(","))
+    _, found = prepare(tmp_path, terms(tmp_path), header=header)
+    assert found.sizes.tolist() == expected.sizes.tolist()
+    assert all(torch.equal(found.fields[name], column) for name, column in expected.fields.items())
+    turned = ("outcome", *header[1:4], "age")  # a server's names for places would let it read one column as another
+    said = replace(terms(tmp_path), schema=f"header = {list(turned)}\n{hospitals.SCHEMA}")
+    with pytest.raises(Refused, match=r"the schema names columns by their places \(header\)"):
+        prepare(tmp_path, said, header=header, label="outcome")
+
+
 def test_a_net_that_is_larger_than_a_frame_is_not_made(tmp_path: Path) -> None:
     hospitals.write(tmp_path)
     said = terms(tmp_path, model={"hidden": [100_000_000]})
-    encoder = {"columns": [{"name": "age", "kind": "number", "mean": 60.0, "scale": 10.0, "missing": False}]}
     with pytest.raises(Refused, match="a net of 1526 MB does not fit into a frame, which may have 512 here"):
-        prepare(tmp_path, replace(said, part="rows", encoder=encoder))
+        prepare(tmp_path, replace(said, part="rows", encoder=ENCODER))
 
 
 @pytest.mark.parametrize("section", [
@@ -112,6 +170,45 @@ def test_no_module_is_imported_because_a_server_names_it(section: dict[str, Any]
     with pytest.raises(Refused, match="the module 'hostile_module' is not among those that a run may name here"):
         prepare(tmp_path, said)
     assert "hostile_module" not in sys.modules
+
+
+OWN_MODULE = """import subprocess
+from json import loads as loaded
+from pathlib import Path
+import torch
+
+LIMIT = 3
+
+class Net(torch.nn.Linear):
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__(inputs, classes)
+
+def made(inputs: int, classes: int) -> Net:
+    return Net(inputs, classes)
+"""
+
+
+def test_an_allowed_module_is_asked_for_its_own_classes_and_functions_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for what it has imported, and nothing is reached through what it has."""
+    hospitals.write(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "allowed_module.py").write_text(OWN_MODULE)
+
+    def ask(name: str) -> None:
+        said = terms(tmp_path).to_json()
+        said["run"] |= {"model": {"name": f"allowed_module:{name}"}}
+        prepare(tmp_path, said, modules=("allowed_module",))
+
+    ask("Net")
+    ask("made")
+    for name in ("subprocess.run", "subprocess", "Path", "loaded", "Net.forward", "Net.__init__", "LIMIT", "nothing", "", "__name__"):
+        with pytest.raises(Refused) as error:
+            ask(name)
+        assert str(error.value) == (f"the run names 'allowed_module:{name}', which is no class or function that 'allowed_module' has "
+                                    "of its own")
+    for name in ("subprocess:run", "allowed_module.sub:Net", "ALLOWED_MODULE:Net"):
+        with pytest.raises(Refused, match="is not among those that a run may name here"):
+            find_allowed(name, "the run", ("allowed_module",))
 
 
 @pytest.mark.parametrize(("change", "sentence"), [

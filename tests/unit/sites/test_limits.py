@@ -101,3 +101,5 @@ def test_what_is_kept_in_files_counts(tmp_path: Path) -> None:
     saves = [{"op": "save", "tag": f"tag{k}", "ids": [2]} for k in range(20)]
     assert made(at, *saves, k=2, base=1)[0] == "Refused"
     assert not list(at.place(RUN).glob("*.safetensors"))
+    nothing = [{"op": "save", "tag": f"tag{k}", "ids": []} for k in range(30)]  # files all the same
+    assert made(at, *nothing, k=2, base=1)[0] == "Refused"

@@ -220,3 +220,10 @@ def test_a_model_that_was_adapted_does_not_leave_unless_it_is_named(tmp_path: Pa
     assert not Rules(("FedAvg",)).sends(adapted)
     assert not Rules(("FedAvg",), values=("FedAvg.step",)).sends(adapted)
     assert Rules(("FedAvg",), values=("Adaptation.step",)).sends(adapted)
+
+
+def test_a_function_that_runs_no_times_has_no_numbers_as_results(tmp_path: Path) -> None:
+    welcome(at := host(tmp_path))
+    number = {**step("same", times=[0, 1]), "arguments": [{"value": 3.0}]}
+    assert made(at, number) == ("FrameError", "Probe.same runs no times at some client, and only values have results then; the frame has "
+                                              "numbers")

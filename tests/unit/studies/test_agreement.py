@@ -14,8 +14,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from rookery import Data, Federation
 from rookery.data.tables import ColumnSchema, Encoder, Schema, from_frame
 from rookery.data.tables.encoder import Category, Number
-from rookery.errors import ConfigError, DataError
-from rookery.studies.agreement import agree, raw_fields, raw_problem
+from rookery.errors import ConfigError, DataError, ProblemError
+from rookery.studies.agreement import Agreement, agree, raw_fields, raw_problem
 
 KINDS = {"age": "number", "cost": "number", "day": "date", "ward": "category", "sex": "category"}
 
@@ -115,6 +115,27 @@ def test_columns_that_cannot_be_agreed_on_are_refused_by_name() -> None:
     frame = table().assign(ward=["w" * 300] * 300)
     with pytest.raises(DataError, match="name may have 200 bytes, but column 'ward' of the table has one of 300"):
         agreed(frame, site, schema())
+
+
+def test_numbers_of_fewer_rows_than_min_batch_do_not_leave() -> None:
+    """Also where a schema calls nearly all cells missing."""
+    frame, site = table(), np.asarray(["a", "b"] * 150)
+    values = [str(value) for value in frame["cost"]]
+    few = schema(cost=ColumnSchema("number", missing=tuple(values[4:])))  # two are left at each site
+    fed = Federation(raw_problem(), Data.by_site(raw_fields(from_frame(frame.astype({"cost": str})), few), site.tolist()), min_batch=5)
+    count, total, _ = fed.sum(*fed.map(Agreement().totals, fed.broadcast(torch.zeros(1))))
+    square = fed.sum(fed.map(Agreement().squares, fed.broadcast(torch.zeros(3, dtype=torch.float64))))
+    for found in (count, total, square):
+        assert [bool(number) for number in found] == [True, False, True]
+    with pytest.raises(DataError, match="column 'cost' must have a value in some training row"):
+        agree(fed, few)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (150, 1), (150, 3)])
+def test_there_is_one_mean_for_each_column(shape: tuple[int, ...]) -> None:
+    fed = Federation(raw_problem(), Data.by_site(raw_fields(from_frame(table()), schema()), ["a", "b"] * 150))
+    with pytest.raises(ProblemError, match="there is a mean for each of 3 columns; got the shape"):
+        fed.sum(fed.map(Agreement().squares, fed.broadcast(torch.zeros(shape, dtype=torch.float64))))
 
 
 def test_an_encoder_is_plain_json_and_comes_back() -> None:
