@@ -158,12 +158,16 @@ def _text(file: Path) -> str:
 class Site:
     """FLARE's client part of a job: relays frames between the server and the resident process of this site."""
 
+    resident: Transport | None = None
+
     @_marked("publish")
     def answer(self, frame: bytes, seconds: float) -> bytes:
         collab = part_of_flare("collab").collab
         if collab.caller != "server":
             raise PermissionError("only the server of this job may ask this site")
-        reply = _resident(Path(collab.workspace.get_site_config_dir()), collab.site_name).exchange({"resident": frame}, seconds)["resident"]
+        if self.resident is None:
+            self.resident = _resident(Path(collab.workspace.get_site_config_dir()), collab.site_name)
+        reply = self.resident.exchange({"resident": frame}, seconds)["resident"]
         if isinstance(reply, Exception):
             raise reply
         return reply

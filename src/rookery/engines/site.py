@@ -80,7 +80,8 @@ class Site:
         if self.guard is not None:
             self.guard.begin()
         before = self.versions[base] if base else self.empty
-        self.known = self.known | _same_programs(expect(header, "programs", dict))
+        if programs := expect(header, "programs", dict):
+            self.known = self.known | _same_programs(programs)
         clients, unfinished = _clients(header, len(before.own)), self.empty.setting.problem
         work = Transaction(before, tensors, clients, unfinished, self.file, self.known, self.guard)
         work.run(expect(header, "ops", list))

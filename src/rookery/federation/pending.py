@@ -178,8 +178,8 @@ class PendingOps:
             if isinstance(op, Put):
                 op.undo()
         made = {id for op in ops for id in op.out}
-        for handle in list(self.handles.all):
-            if handle.id in made:
+        for handle in [each() for each in list(self.handles.all.values())]:
+            if handle is not None and handle.id in made:
                 handle.spent = LOST
                 self.handles.alive.discard(handle.id)
         self.queue = rest
@@ -187,7 +187,7 @@ class PendingOps:
     def newcomers(self, id: int, cohort: Place) -> Index:
         """Positions in the cohort that do not hold a broadcast value yet."""
         if id not in self.delivered:
-            return np.arange(cohort.size)
+            return cohort.positions
         return np.flatnonzero(~np.isin(cohort.index, self.delivered[id]))
 
 

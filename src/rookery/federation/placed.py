@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from functools import cached_property
 from typing import Any, NoReturn
-from weakref import WeakSet
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import PlacementError
 from .operations import Index, Map
+
+id_of = id  # which is the name of an argument below
 
 
 class Place:
@@ -28,6 +30,10 @@ class Place:
         return [self._everyone[i] for i in self.index]
 
     @cached_property
+    def positions(self) -> Index:
+        return np.arange(self.size)
+
+    @cached_property
     def ones(self) -> NDArray[np.float64]:
         """The weights of a plain sum."""
         return np.ones(self.size)
@@ -38,7 +44,7 @@ class Handles:
 
     def __init__(self) -> None:
         self.alive: set[int] = set()
-        self.all: WeakSet[Placed] = WeakSet()
+        self.all: dict[int, ref[Placed]] = {}  # by their place in memory
 
 
 class Placed:
@@ -51,10 +57,11 @@ class Placed:
         self.spent: str | None = None
         self._handles = handles
         handles.alive.add(id)
-        handles.all.add(self)
+        handles.all[id_of(self)] = ref(self)
 
     def __del__(self) -> None:
         self._handles.alive.discard(self.id)
+        self._handles.all.pop(id_of(self), None)
 
     def __repr__(self) -> str:
         return f"Placed({self.place.size} values at the clients)"

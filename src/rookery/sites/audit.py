@@ -11,7 +11,7 @@ from pathlib import Path
 from ..training.files import Lines
 
 LONGEST = 2000  # characters of what a server said that are written down
-_ENCODER = json.JSONEncoder(ensure_ascii=False)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False)
 
 
 @dataclass
@@ -56,12 +56,10 @@ class Audit:
     def __init__(self, file: Path) -> None:
         self.file, self.lines = file, Lines(file)
 
-    def write(self, entry: Entry, **used: int) -> None:
-        """Add an entry, with what was used up, as a line of its own; or `WriteError`, and the file is as it was."""
-        told = {**vars(entry), **used, "when": time.strftime("%Y-%m-%d %H:%M:%S")}
-        if entry.refused:
-            told["refused"] = entry.refused[:LONGEST]
-        self.lines.append(_ENCODER.encode(told))
+    def write(self, entry: Entry) -> None:
+        """Add an entry as a line of its own; or `WriteError`, and the file is as it was."""
+        entry.when, entry.refused = time.strftime("%Y-%m-%d %H:%M:%S"), entry.refused[:LONGEST]
+        self.lines.append(_ENCODER.encode(vars(entry)))
 
     def entries(self) -> Iterator[Entry]:
         """What was written down; a last line that is not whole was being written when the process ended."""

@@ -111,13 +111,14 @@ class _Run:
         self.refusals += 1
         if self.refusals <= MOST_REFUSALS:
             last = "; what is refused from here on is not written down" if self.refusals == MOST_REFUSALS else ""
-            self.write(Entry(self.site.run, 0, self.account.asked, refused=_words(failure)[:LONGEST] + last))
+            self.write(Entry(self.site.run, 0, self.account.asked, refused=_words(failure)[: LONGEST - len(last)] + last))
 
     def write(self, entry: Entry) -> None:
         """An entry, with what the run has used up since the last one."""
-        frames, steps, size = (now - before for now, before in zip(self.account.used, self.written, strict=True))
-        self.audit.write(entry, frames=frames, steps=steps, bytes=size)
-        self.written = self.account.used
+        used, (frames, steps, size) = self.account.used, self.written
+        entry.frames, entry.steps, entry.bytes = used[0] - frames, used[1] - steps, used[2] - size
+        self.audit.write(entry)
+        self.written = used
 
     def set_aside(self) -> None:
         """What it has used up is written down before it is forgotten; a frame that is under way does so by itself."""

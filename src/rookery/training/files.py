@@ -48,7 +48,7 @@ class Lines:
     """A file that grows by whole lines. It stays open; one that was moved or deleted meanwhile is made anew."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self._open, self._file = path, -1, (0, 0)
+        self.path, self._text, self._open, self._file = path, os.fspath(path), -1, (0, 0)
 
     def append(self, line: str) -> None:
         """Add a line, or leave the file as it was. A last line that is not whole, by a process that was killed, is ended first."""
@@ -69,7 +69,7 @@ class Lines:
         """How long the file is, which is open from here on."""
         if self._open >= 0:
             try:
-                found = os.stat(self.path)
+                found = os.stat(self._text)
                 if (found.st_ino, found.st_dev) == self._file:
                     return found.st_size
             except FileNotFoundError:
