@@ -1,8 +1,7 @@
 """What frames, rules, the log and the relay add to FLARE: an exchange with resident processes against a bare Collab call of the same bytes.
 
-An empty exchange brings one number down and up again; one with a client function brings one number down and one up; a large one 10 MB down
-and one number up. All go through the same processes of a FLARE simulation, in turns: the bare call ends in FLARE's client process, and an
-exchange goes on to the resident process of the site.
+Exchanges are those of `remote.py`. All go through the same processes of a FLARE simulation, in turns: the bare call ends in FLARE's client
+process, and an exchange goes on to the resident process of the site.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Any
 import torch
 from nvflare.collab import collab
 from nvflare.recipe.sim_env import SimEnv
-from remote import LARGE, Nothing, loss
+from remote import GOAL, GOALS, LARGE, Nothing, loss
 from torch import Tensor
 
 from rookery import Data, Federation, Minimization
@@ -56,12 +55,15 @@ def measure(transport: Any, sites: list[str], words: dict[str, Any], folder: Pat
     engine = Remote(transport)
     fed = Federation(Minimization(loss), engine.greet(sites, {}), engine=engine)
     found = {}
-    for label, size, times in (("empty", 1, 100), ("a client function", 1, 100), ("10 MB", LARGE, 8)):
+    for label, size, times in (("empty", 1, 100), ("a number", 1, 100), ("a client function", 1, 100), ("10 MB", LARGE, 8)):
         value, same, taken = torch.zeros(size), bytes(4 * size + 500), ([], [])  # type: ignore[var-annotated]
 
         def exchange(label: str = label, value: Tensor = value) -> None:
-            placed = fed.broadcast(value)
-            fed.sum(placed if label == "empty" else fed.map(Nothing().first, placed))
+            if label == "empty":
+                engine._everyone([], {})
+            else:
+                placed = fed.broadcast(value)
+                fed.sum(placed if label == "a number" else fed.map(Nothing().first, placed))
 
         for _ in range(times):
             for work, into in ((exchange, taken[0]), (lambda: list(collab.clients(timeout=60.0).echo(same)), taken[1])):  # noqa: B023
@@ -90,7 +92,8 @@ def row(number: int) -> None:
             job = flare.submit("flare:measure", {}, names, env, run="bench", runs=f"{folder}/runs")
             job.wait(900)
             for label, (own, bare) in job.progress().items():
-                print(f"{number} sites, {label}: an exchange {own:.2f} ms, a bare call {bare:.2f} ms, ratio {own / bare:.2f}")
+                goal = "" if label not in GOALS else f", goal {GOAL:g} {'met' if own <= GOAL * bare else 'MISSED'}"
+                print(f"{number} sites, {label}: an exchange {own:.2f} ms, a bare call {bare:.2f} ms, ratio {own / bare:.2f}{goal}")
         finally:
             for process in running:
                 process.kill()

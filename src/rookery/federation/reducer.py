@@ -184,7 +184,7 @@ def _result(value: Tensor) -> torch.dtype:
 def _tensor(numbers: Numbers, dtype: torch.dtype, device: torch.device) -> Tensor:
     if (code := CODES.get(dtype)) is not None and device.type == "cpu":
         return torch.frombuffer(array(code, numbers), dtype=dtype)  # a third of what torch.tensor takes
-    return torch.tensor(numbers, dtype=torch.float64, device=device).to(dtype)
+    return torch.tensor(numbers, dtype=torch.float64 if dtype.is_floating_point else torch.int64, device=device).to(dtype)
 
 
 def numbers_of(value: Tensor) -> Tensor | Numbers:

@@ -14,6 +14,7 @@ from verbs import ENGINES, engines, federation, ones, outcome, work
 
 from rookery import Data, FedAvg, Federation, Minimization, Placed, Program
 from rookery.errors import UploadError
+from rookery.federation.reducer import FEW, Reducer
 from rookery.problems import testproblems as known
 
 
@@ -127,3 +128,25 @@ def test_counts_are_summed_without_overflow() -> None:
     k = known.minimization()
     fed = Federation(k.problem, k.data)
     assert fed.sum(fed.map(Whole().long, fed.broadcast(torch.full((2,), 2.0**62)))).dtype == torch.int64
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_few_numbers_are_summed_as_many_are(dtype: torch.dtype) -> None:
+    """With weights that are powers of two no product is rounded, and the sums are those of a long vector, bit for bit."""
+    weights, long = np.asarray([0.5, 0.25, 0.125]), torch.randn(3, FEW + 1, generator=torch.Generator().manual_seed(0)).to(dtype)
+    few, many = (Reducer(list("abc"), weights, floating=True) for _ in range(2))
+    for k, row in enumerate(long):
+        few.add(k, [row[:FEW].clone(), row[:0].clone()])
+        many.add(k, [row])
+    assert few.results[0].dtype == dtype
+    assert torch.equal(few.results[0], many.results[0][:FEW])
+    assert torch.equal(few.totals[0], many.totals[0][:FEW])
+    assert few.results[1].shape == (0,)
+
+
+def test_few_whole_numbers_are_summed_exactly() -> None:
+    large, reducer = 2**53 + 1, Reducer(["a", "b"], np.ones(2), floating=False)
+    for k in range(2):
+        reducer.add(k, [torch.tensor([large, -1]), torch.tensor([3], dtype=torch.int32)])
+    assert [total.tolist() for total in reducer.results] == [[2 * large, -2], [6]]
+    assert {total.dtype for total in reducer.results} == {torch.int64}
