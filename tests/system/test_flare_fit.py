@@ -41,7 +41,8 @@ def test_a_fit_over_flare_leaves_what_a_simulation_leaves(written: Path, monkeyp
                                                           capsys: pytest.CaptureFixture[str]) -> None:
     from flare_sites import ADMIN, deployment, environment, processes, waited
 
-    with deployment(written, hospitals.NAMES, "", MAY, ["rookery.fitting.serving:serve"], rows='table = "{name}.csv"') as (found, _):
+    entries = ["rookery.fitting.serving:serve"]
+    with deployment(written, hospitals.NAMES, "", MAY, entries, rows='table = "{name}.csv"') as (found, residents):
         kit = f'[flare]\nkit = "{found.kits / ADMIN}"\nuser = "{ADMIN}"\n'
         sites = "\n".join(f'{name} = "flare"' for name in hospitals.NAMES)
         Path("federation.toml").write_text(f'{kit}runs = "runs"\n[sites]\n{sites}\n')
@@ -49,7 +50,10 @@ def test_a_fit_over_flare_leaves_what_a_simulation_leaves(written: Path, monkeyp
                 [sys.executable, "-m", "rookery.cli", *OVER, "--out", "seen"], env=environment(), stdout=out, stderr=out,
                 start_new_session=True) as first:
             waited(lambda: first.poll() is not None or list(written.glob("runs/*/fit/trials.jsonl")), "a trial is done")
+            residents.kill(hospitals.NAMES[0], signal.SIGSTOP)  # so that the fit cannot end before the job is aborted
             os.killpg(first.pid, signal.SIGINT)
+            first.wait(300)
+        residents.kill(hospitals.NAMES[0], signal.SIGCONT)
         assert first.returncode == 130, Path("aborted.txt").read_text()
         said = " ".join(Path("aborted.txt").read_text().split())
         assert "the job was aborted; the same command goes on with the fit of seen in another job" in said
