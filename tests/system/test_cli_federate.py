@@ -166,15 +166,15 @@ def test_what_is_not_allowed_is_refused_by_name(sites: Processes, monkeypatch: p
 def test_words_that_do_not_go_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(hospitals.write(tmp_path))
     Path("run.toml").write_text(RUN)
-    Path("federation.toml").write_text('[sites]\nnorth = "127.0.0.1:1"\n')
+    Path("federation.toml").write_text('[sites]\nnorth = "unix:nowhere"\n')
     for words, sentence in (((), "goes with --on grpc or flare; it was left out"), (("--on", "mpi"), "--on is one of grpc"),
                             (("--on", "ray", "--sites", "federation.toml"), "it was given beside --on ray"),
                             (("--sites", "nothing.toml"), "there is no file nothing.toml"),
                             (("--sites", "federation.toml", "--resume"), "there is no run in"),
-                            (("--sites", "federation.toml"), "needs certificates|did not answer to the hello")):
+                            (("--sites", "federation.toml"), "did not answer to the hello")):
         assert command(monkeypatch, "federate", "run.toml", *words) == 2
         err = " ".join(capsys.readouterr().err.split())
-        assert any(one in err for one in sentence.split("|")), err
+        assert sentence in err
     assert json.loads(Path("runs/run/federation.json").read_text())["run"].startswith("run-run-")
 
 

@@ -28,6 +28,7 @@ from rookery.training import run
     (["compare", "good.toml", "--out", "a-file"], "a-file is not a folder"),
     (["run", "good.toml", "--minutes", "-1"], "--minutes must not be negative; got -1.0"),
     (["run", "good.toml", "--minutes", "nan"], "--minutes must not be negative; got nan"),
+    (["federate", "good.toml", "--on", "ray", "--minutes", "-1", "--dry-run"], "--minutes must not be negative; got -1.0"),
     (["run", "good.toml", "--set", "run.every=0"], r"\[run\]: every is a number of rounds, at least 1; got 0"),
     (["run", "good.toml", "--set", "run.save_every=0"], r"\[run\]: save_every is a number of rounds, at least 1; got 0"),
     (["run", "good.toml", "--track", "wandb"], "tracked by tensorboard or mlflow"),

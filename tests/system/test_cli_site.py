@@ -15,7 +15,7 @@ def test_the_log_as_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     file = tmp_path / "site.toml"
     file.write_text(FILE)
     assert command(monkeypatch, "site", "log", str(file)) == 0
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().out == f"nobody has asked north anything yet: {tmp_path / 'kept'} has no log\n"
     at = host(tmp_path / "kept", ALL)
     error(at, frame(1, run="[bold]nobody"))
     welcome(at)
@@ -41,6 +41,16 @@ def test_an_invitation_as_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert {file.name for file in own.iterdir()} == {"site.key", "site.pem", "authority.pem"}
     assert command(monkeypatch, "site", "invite", "north", "--folder", str(folder)) == 2
     assert "has been made already for 'north'" in capsys.readouterr().err
+
+
+def test_a_folder_that_another_process_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "site.toml").write_text(FILE)
+    (tmp_path / "kept").write_text("")
+    assert command(monkeypatch, "site", str(tmp_path / "site.toml")) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "kept is not a folder" in said
+    assert "write another folder in [site], or end what has this one" in said
+    assert "--out" not in said
 
 
 def test_words_that_are_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

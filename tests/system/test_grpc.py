@@ -85,7 +85,7 @@ def test_what_is_not_allowed_is_refused_by_name_and_written_down(sites: Processe
     from rookery import LocalSGDM
 
     k, algorithm, fed = known.minimization(), LocalSGDM(0.1, 2, 2), remote(sites)
-    with pytest.raises(Refused, match=r"^site 'site-0': LocalSGDM\.\w+ is not among what may run here$"):
+    with pytest.raises(Refused, match=r"^site 'site-0': LocalSGDM\.\w+ is not among what may run here \(may\.algorithms\)$"):
         run(algorithm, fed, algorithm.init(fed, k.x0), 1)
     logs = [log for log in (sites.folder / "site-0-runs").glob("*/log.jsonl") if "refused" in log.read_text()]
     assert any("not among what may run here" in log.read_text() for log in logs)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from ..errors import CheckpointError, ConfigError
+from ..errors import CheckpointError
 from .console import app, complain
 from .exits import DIVERGED, INTERRUPTED
-from .manners import AsJson, DryRun, LogLevel, Quiet, Seed, Sets, Voice, duration, overrides, speaking
+from .manners import AsJson, DryRun, LogLevel, Quiet, Seed, Sets, Voice, duration, overrides, refuse_past, speaking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,8 +39,7 @@ def run(file: Annotated[Path, typer.Argument(help="the description of the run")]
 
     with speaking("run", quiet, as_json, log_level) as voice:
         config = read(file, overrides(set, seed))
-        if minutes is not None and not minutes >= 0:
-            raise ConfigError(f"--minutes must not be negative; got {minutes}")
+        refuse_past(minutes)
         if dry_run:
             foretell(voice, config, minutes)
             return

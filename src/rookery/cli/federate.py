@@ -11,7 +11,7 @@ from ..errors import ConfigError
 from .commands import announce, foretell, say_bundle, train
 from .console import app
 from .flare import begin, follow, over_flare, refuse_dry
-from .manners import AsJson, DryRun, LogLevel, Quiet, Seed, Sets, Voice, overrides, speaking
+from .manners import AsJson, DryRun, LogLevel, Quiet, Seed, Sets, Voice, overrides, refuse_past, speaking
 
 if TYPE_CHECKING:
     from ..studies.description import Description
@@ -41,6 +41,7 @@ def federate(file: Annotated[Path, typer.Argument(help="the description of the r
         if (sites is None) == (on != "ray"):
             raise ConfigError("--sites federation.toml says where real sites are, and goes with --on grpc or flare; it was "
                               + ("left out" if sites is None else f"given beside --on {on}"))
+        refuse_past(minutes)
         folder = out or Path("runs") / file.stem
         config = read(file, [*overrides(set, seed), *(['federation.engine="ray"'] if on == "ray" else [])])
         if dry_run:
@@ -54,11 +55,10 @@ def federate(file: Annotated[Path, typer.Argument(help="the description of the r
 
 
 def _over_grpc(voice: Voice, config: Description, sites: Path, folder: Path, label: str, resume: bool, minutes: float | None) -> None:
-    from ..engines.grpc import Grpc
     from ..studies.federating import Meeting, build_at, name_of
 
     meeting = Meeting.read(sites)
-    with Grpc(meeting.sites, meeting.certificates) as transport:
+    with meeting.transport() as transport:
         def make(config: Description, folder: Path) -> Job:
             return build_at(config, meeting.reached(transport, name_of(folder, resume)))
 
@@ -72,11 +72,10 @@ def _foretell(voice: Voice, config: Description, on: str, sites: Path | None, mi
     if sites is None:
         foretell(voice, config, minutes)
         return
-    from ..engines.grpc import Grpc
     from ..studies.federating import Meeting, build_at, passing_name
 
     meeting = Meeting.read(sites)
-    with Grpc(meeting.sites, meeting.certificates) as transport:
+    with meeting.transport() as transport:
         announce(voice, build_at(config, meeting.reached(transport, passing_name())))
     voice.say("nothing was trained, nor written here", dry_run=True)
 

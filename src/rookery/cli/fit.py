@@ -152,11 +152,10 @@ def _reached(sites: Path | None, folder: Path, dry: bool = False) -> Iterator[Re
     if sites is None:
         yield None
         return
-    from ..engines.grpc import Grpc
     from ..studies.federating import KEPT, Meeting, name_of, passing_name
 
     meeting = Meeting.read(sites)
-    with Grpc(meeting.sites, meeting.certificates) as transport:
+    with meeting.transport() as transport:
         yield meeting.reached(transport, passing_name() if dry else name_of(folder, (folder / KEPT).exists()))
 
 

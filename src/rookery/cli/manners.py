@@ -144,6 +144,12 @@ def overrides(sets: list[str] | None, seed: int | None) -> list[str]:
     return [*(sets or ()), *([] if seed is None else [f"federation.seed={seed}"])]
 
 
+def refuse_past(minutes: float | None) -> None:
+    """Refuse a time to stop after that is none."""
+    if minutes is not None and not minutes >= 0:
+        raise ConfigError(f"--minutes must not be negative; got {minutes}")
+
+
 def duration(seconds: float) -> str:
     """A time for people.
 

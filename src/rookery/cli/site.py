@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import ConfigError
+from ..errors import ConfigError, WriteError
 from .console import app, console
 
 if TYPE_CHECKING:
@@ -49,7 +50,11 @@ def _serve(found: SiteFile) -> None:
     from ..training.files import held
 
     torch.set_num_threads(1)
-    with held(found.folder):
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(held(found.folder))
+        except WriteError as error:  # which speaks of runs, and of --out
+            raise WriteError(f"{str(error).partition(';')[0]}; write another folder in [site], or end what has this one") from None
         service = Service(found.host(), found.site.listen, found.certificates)
         service.start()
 
@@ -71,7 +76,10 @@ def _serve(found: SiteFile) -> None:
 def _log(found: SiteFile) -> None:
     from ..sites.audit import Audit
 
-    for file in sorted([*found.folder.glob("*/log.jsonl"), *found.folder.glob("refused*.jsonl")], key=lambda file: file.stat().st_mtime):
+    files = [*found.folder.glob("*/log.jsonl"), *found.folder.glob("refused*.jsonl")]
+    if not files:
+        console.print(f"nobody has asked {found.site.name} anything yet: {found.folder} has no log", markup=False, soft_wrap=True)
+    for file in sorted(files, key=lambda file: file.stat().st_mtime):
         entries = list(Audit(file).entries())
         if entries:
             console.print(f"run {entries[0].run}" if file.name == "log.jsonl" else "of no run", markup=False)

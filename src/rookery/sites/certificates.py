@@ -10,6 +10,7 @@ from ..errors import ConfigError
 
 try:
     from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -50,13 +51,20 @@ def check(site: str, folder: Path, key: bytes, certificate: bytes, authority: by
     try:
         serialization.load_pem_private_key(key, None)
         found = x509.load_pem_x509_certificate(certificate)
-        x509.load_pem_x509_certificate(authority)
+        signer = x509.load_pem_x509_certificate(authority)
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.DNSName)
     except (ValueError, TypeError, x509.ExtensionNotFound):
         raise ConfigError(f"{folder} has no certificates of a site: copy the folder that `rookery site invite` made") from None
     if names != [host_of(site)]:
         whose = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
         raise ConfigError(f"{folder} has the certificates of {whose!r}, and this site is {site!r}: write its name, or have it invited")
+    try:
+        found.verify_directly_issued_by(signer)
+    except (InvalidSignature, ValueError, TypeError):
+        raise ConfigError(f"{folder} has a certificate that another authority made than its authority.pem: copy the whole folder that "
+                          "`rookery site invite` made") from None
+    if found.not_valid_after_utc < datetime.datetime.now(datetime.UTC):
+        raise ConfigError(f"the certificate of {site!r} in {folder} ended on {found.not_valid_after_utc:%Y-%m-%d}: have it invited again")
 
 
 def _certificate(name: str, host: str | None, issuer: x509.Certificate | None,

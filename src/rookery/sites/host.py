@@ -233,7 +233,9 @@ class Host:
             problem, data = self.owner.prepare(expect(hello, "problem", dict), self.rules)
         except DataError as error:  # its words may have cells of rows
             raise Refused("the rows of this site do not fit this run; the site's log says why") from error
-        print_of = [*data.fingerprint(), *([str(salt)] if salt else [])]  # nobody can compare it with that of rows that they guess
+        held_out = [text for name in sorted(data.splits) if (rows := data.split(name)) is not None for text in (name, *rows.fingerprint())]
+        # nobody can compare it with that of rows that they guess
+        print_of = [*data.fingerprint(), *held_out, *([str(salt)] if salt else [])]
         own = hashlib.sha256("\0".join(print_of).encode()).hexdigest()
         if digest not in (None, own):
             raise Refused(f"run {run!r} was begun here with other rows; begin another run")

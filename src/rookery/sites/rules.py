@@ -164,7 +164,9 @@ class Account:
             self.allowed.add(own)
         if own not in self.allowed:
             self.asked.append(f"{name} (refused)")
-            raise Refused(f"{name} is not among what may run here")
+            full = f"{own[0].__module__}.{own[0].__qualname__}"
+            group = next((group for group, starts in GROUPS.items() if full.startswith(starts)), None)
+            raise Refused(f"{name} is not among what may run here (" + ("may.algorithms)" if group is None else f'may.others, "{group}")'))
         if getattr(fn.__self__, "least", self.rules.min_batch) < self.rules.min_batch:
             self.asked.append(f"{name} (refused)")
             raise Refused(f"{name} with least={fn.__self__.least} tells of fewer than the min_batch={self.rules.min_batch} different rows "  # type: ignore[attr-defined]

@@ -46,7 +46,9 @@ class Service:
             self.port = self.server.add_insecure_port(address) if certificates is None else self.server.add_secure_port(address, trust)
         except RuntimeError:
             self.port = 0
-        if not self.port:
+        wanted = address.rpartition(":")[2]  # gRPC takes a port's remainder by 65536, and says nothing
+        if not self.port or (wanted.isdigit() and not address.startswith("unix:") and int(wanted) not in (0, self.port)):
+            self.server.stop(None)
             raise ConfigError(f"nobody can listen at {address!r} here: another process does, or it is no address of this machine; write "
                               "listen = \"0.0.0.0:7443\", or another port")
 

@@ -169,6 +169,10 @@ def agree(fed: Federation[Any], schema: Schema, least: int = LEAST) -> Encoder:
     if undeclared and fed.only_sums:
         raise ConfigError(f"only sums may leave the sites, and the names of categories are none: declare the values of {undeclared[0]!r} "
                           f"in the schema, as in [columns.{undeclared[0]}] categories = [\"…\"]")
+    sizes, needed = fed.data.sizes, fed.setting.min_batch
+    if int(sizes.max()) < needed:
+        raise ConfigError(f"nothing is computed from fewer than min_batch = {needed} rows, and no site has so many to train on: "
+                          f"{fed.data.names[int(sizes.argmax())]!r} has most, {int(sizes.max())}; lower min_batch in [federation]")
     with fed.phase("setup"):
         count, total, gone = fed.sum(*fed.map(program.totals, fed.broadcast(nothing)))
         mean = total / count.clamp_min(1)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -32,6 +32,9 @@ from .description import Description, describe, parse, read_tree
 from .job import Job
 from .terms import Terms
 from .values import build_section, nearest
+
+if TYPE_CHECKING:
+    from ..engines.grpc import Grpc
 
 KEPT = "federation.json"  # in the run's folder: the name by which its sites know it
 
@@ -93,6 +96,20 @@ class Meeting:
     @property
     def certificates(self) -> Path | None:
         return None if self.server.certificates is None else self.beside / self.server.certificates
+
+    def transport(self) -> Grpc:
+        """To all sites over gRPC; addresses at which none can be called are refused."""
+        from ..engines.grpc import Grpc
+
+        for name, address in self.sites.items():
+            port = address.rpartition(":")[2]
+            if not address.startswith("unix:") and not (re.fullmatch(r".+:[0-9]{1,5}", address) and 0 < int(port) < 65536):
+                raise ConfigError(f"a site's address is host:port or unix:path, as in {name} = \"10.0.0.7:7443\"; that of {name!r} in "
+                                  f"[sites] is {address!r}")
+            if self.certificates is None and not address.startswith("unix:"):
+                raise ConfigError(f"{name!r} at {address} answers to the server's certificate only: write certificates = \"certificates\" "
+                                  "in [server], the folder that `rookery site invite` made")
+        return Grpc(self.sites, self.certificates)
 
     def reached(self, transport: Transport, run: str) -> Reached:
         return Reached(transport, list(self.sites), run, self.server.seconds, self.server.tries, self.server.quorum)

@@ -11,6 +11,8 @@ from running import changed
 
 from rookery import RookeryError
 from rookery.data import read_csv, read_npz
+from rookery.data.tables import ColumnSchema, Schema, from_frame
+from rookery.data.tables.encoder import values_of
 from rookery.errors import ConfigError, DataError
 from rookery.studies import parse
 from rookery.studies.build import build
@@ -97,6 +99,7 @@ def test_an_entry_of_an_npz_file_is_named(arrays: dict[str, Any], words: str, gi
 @pytest.mark.parametrize(("text", "options", "words"), [
     (["x;y", "1;0", "2;1"], {"delimiter": ","}, r"must be separated by ',', but .* full of ';'; leave the delimiter out, or write ';'"),
     (["x,y", *(f"{i},same" for i in range(30))], {}, "all rows of t.csv have 'same' in the label column 'y'"),
+    (["x;y", "1,5;0", "2,5;1"], {"delimiter": ","}, r"must be separated by ',', but .* full of ';'"),
     (["x,y", *ROWS], {"delimiter": ";;"}, "delimiter is the one character"),
     (["x,y", "1,0", "2,1"], {"label": "Y"}, "has no column 'Y'"),
     ([""], {}, "must have rows of data, and has none"), (["x,y"], {}, "must have rows of data, and has none"),
@@ -116,3 +119,12 @@ def test_a_byte_order_mark_semicolons_reserved_names_and_codes_are_read(tmp_path
     assert job.test.classes == ("no", "yes")
     with pytest.raises(ConfigError, match="text and schema are about the columns of a table"):
         parse(changed(data={"name": ..., "npz": "t.npz", "text": ["x"]}))
+
+
+def test_decimal_commas_that_a_schema_does_not_name_are_said() -> None:
+    schema = Schema("y", ("0", "1"), {"x": ColumnSchema("number")})
+    with pytest.raises(DataError, match=r"'2,5' in row 2, with ',' before decimals where '\.' is meant, which is more than the share"):
+        values_of(from_frame({"x": ["1,5", "2,5"]}), "x", schema)
+    with pytest.raises(DataError) as caught:
+        values_of(from_frame({"x": ["high", "low"]}), "x", schema)
+    assert "decimals" not in str(caught.value)

@@ -136,6 +136,8 @@ def test_columns_that_the_test_file_lacks_and_texts_among_its_numbers_are_refuse
     with pytest.raises(DataError, match=r"column 'x' of t.csv and v.csv must hold finite numbers, but 1 of its 3 cells .* 'one' in line 2 "
                        r"of v.csv"):
         read_csv(train, "y", test=write(tmp_path / "v.csv", "x,y", "one,a"))
+    with pytest.raises(DataError, match=r"no column 'z'; .* write a header line above it, or name the columns as header"):
+        read_csv(write(tmp_path / "bare.csv", "1,a", "2,b"), "z")
     with pytest.raises(DataError, match=r"there is no file 'w.csv', neither here nor in the data folder .*; write its full path"):
         read_csv("w.csv", "y")
     _, test = read_csv(train, "y", test=write(tmp_path / "more.csv", "note,y,x", "n,b,2", "m,a,1"))

@@ -62,6 +62,19 @@ def test_a_run_that_goes_on_with_other_rows_is_refused(tmp_path: Path) -> None:
     assert welcome(other, "another") == welcome(host(tmp_path, owner=Own(changed)), "another")
 
 
+def test_a_run_that_goes_on_with_other_rows_held_out_is_refused(tmp_path: Path) -> None:
+    def held_out(more: float) -> Any:
+        def rows(words: dict[str, Any]) -> Any:
+            problem, data = made(words)
+            return problem, data.with_splits(test=Data.from_parts({"b": {"u": torch.tensor([[1.0 + more]], dtype=torch.float64)}}))
+
+        return host(tmp_path, owner=Own(rows))
+
+    welcome(held_out(0.0))
+    assert error(held_out(1.0), greeting()) == ("Refused", f"run {RUN!r} was begun here with other rows; begin another run")
+    assert welcome(held_out(0.0))["counter"] == 0
+
+
 @pytest.mark.parametrize("changes", [{"seed": -1}, {"seed": True}, {"min_batch": 2.5}, {"problem": []}, {"precision": "torch.int8"},
                                      {"precision": None}, {"versions": None}])
 def test_a_hello_of_another_form_is_refused_and_begins_nothing(tmp_path: Path, changes: dict[str, Any]) -> None:

@@ -45,12 +45,14 @@ def test_functions_are_allowed_by_their_algorithm_or_one_by_one() -> None:
 
 
 def test_what_is_not_allowed_does_not_run(tmp_path: Path) -> None:
-    assert refusal(tmp_path / "1", replace(ALL, algorithms=()), step()) == ("Refused", "Probe.same is not among what may run here")
+    assert refusal(tmp_path / "1", replace(ALL, algorithms=()), step()) == (
+        "Refused", "Probe.same is not among what may run here (may.algorithms)")
     part = replace(ALL, algorithms=("Probe.same",))
-    assert refusal(tmp_path / "2", part, step("same"), step("drawn", out=3)) == ("Refused", "Probe.drawn is not among what may run here")
+    assert refusal(tmp_path / "2", part, step("same"), step("drawn", out=3)) == (
+        "Refused", "Probe.drawn is not among what may run here (may.algorithms)")
     names = step("names", program=Agreement())
     assert refusal(tmp_path / "3", replace(ALL, others=("evaluation",)), names) == (
-        "Refused", "Agreement.names is not among what may run here")
+        "Refused", 'Agreement.names is not among what may run here (may.others, "set-up")')
 
 
 @pytest.mark.parametrize("method", ["_own", "__init__", "__class__", "nothing", "batch", "init", "round", ""])

@@ -107,6 +107,8 @@ def test_where_nobody_may_listen(tmp_path: Path, capfd: pytest.CaptureFixture[st
     with pytest.raises(ConfigError, match=f"nobody can listen at '127.0.0.1:{first.port}' here: another process does"):
         served(tmp_path, f'listen = "127.0.0.1:{first.port}"', 'certificates = "north"')
     first.stop(0)
+    with pytest.raises(ConfigError, match=f"nobody can listen at '127.0.0.1:{first.port + 65536}' here"):  # gRPC would at the first port
+        served(tmp_path, f'listen = "127.0.0.1:{first.port + 65536}"', 'certificates = "north"')
     capfd.readouterr()
 
 
@@ -123,6 +125,20 @@ def test_certificates_that_are_none_or_of_another(tmp_path: Path) -> None:
             served(tmp_path, listen, 'certificates = "north"')
         (tmp_path / "north" / file).write_bytes(before)
     served(tmp_path, listen, 'certificates = "north"').stop(0)
+
+
+def test_certificates_that_have_ended_or_are_of_two_authorities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cryptography")
+    from rookery.sites import certificates
+
+    certificates.invite(tmp_path / "other", "north")
+    monkeypatch.setattr(certificates, "DAYS", -0.01)
+    listen = 'listen = "127.0.0.1:0"'
+    with pytest.raises(ConfigError, match=r"the certificate of 'north' in \S+ ended on \d{4}-\d\d-\d\d: have it invited again"):
+        served(tmp_path, listen, 'certificates = "north"')
+    (tmp_path / "north" / "authority.pem").write_bytes((tmp_path / "other" / "authority.pem").read_bytes())
+    with pytest.raises(ConfigError, match=r"another authority made than its authority\.pem: copy the whole folder"):
+        served(tmp_path, listen, 'certificates = "north"')
 
 
 def test_an_invitation_is_made_once_and_its_keys_are_private(tmp_path: Path) -> None:

@@ -112,6 +112,8 @@ def test_columns_that_cannot_be_agreed_on_are_refused_by_name() -> None:
     frame["age"] = np.nan
     with pytest.raises(DataError, match="column 'age' must have a value in some training row, but all are missing"):
         agreed(frame, site, schema())
+    with pytest.raises(ConfigError, match=r"fewer than min_batch = 151 rows, .*: 'a' has most, 150; lower min_batch"):
+        agreed(table(), site, schema(), min_batch=151)
     frame = table().assign(ward=["w" * 300] * 300)
     with pytest.raises(DataError, match="name may have 200 bytes, but column 'ward' of the table has one of 300"):
         agreed(frame, site, schema())

@@ -260,6 +260,11 @@ def test_where_sites_are(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(ConfigError, match=sentence):
             Meeting.read(file)
+    for address, sentence in (("10.0.0.7", "host:port or unix:path, .* that of 'north' in .* is '10.0.0.7'"), ("a:70000", "host:port"),
+                              (":7443", "host:port"), ("10.0.0.7:7443", r"'north' at 10\.0\.0\.7:7443 .* write certificates = ")):
+        file.write_text(f'[sites]\nnorth = "{address}"\n')
+        with pytest.raises(ConfigError, match=sentence):
+            Meeting.read(file).transport()
 
 
 def test_a_run_keeps_the_name_that_sites_know_it_by(tmp_path: Path) -> None:

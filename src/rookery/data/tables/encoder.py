@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
-from .cells import PLAIN, is_missing, is_number, parse_dates, parse_numbers
+from .cells import PLAIN, how_written, is_missing, is_number, parse_dates, parse_numbers
 from .schema import ColumnSchema, Schema, demand_column
 from .sheet import Sheet
 
@@ -178,8 +178,11 @@ def odd_cells(sheet: Sheet, name: str, own: ColumnSchema, odd: NDArray[np.bool_]
     cells, at = sheet.texts(name), np.flatnonzero(odd)
     shown = ", ".join(f"{cells.iloc[int(row)][:40]!r} in {sheet.where(int(row))}" for row in at[:3])
     what = "dates" if own.kind == "date" else "finite numbers"
+    other = PLAIN if own.kind == "date" else how_written(cells.iloc[at])
+    commas = other.decimal != own.decimal and np.isfinite(parse_numbers(cells.iloc[at], other)).mean() > 0.5
+    hint = f", with {other.decimal!r} before decimals where {own.decimal!r} is meant" if commas else ""
     return (f"column {name!r} of {sheet.file} must hold {what}, but {len(at)} of its {known} cells are none: {shown}"
-            + (" …" if len(at) > 3 else ""))
+            + (" …" if len(at) > 3 else "") + hint)
 
 
 def _fill_number(block: NDArray[np.float32], column: Number, sheet: Sheet, schema: Schema, say: Say | None) -> None:

@@ -232,14 +232,14 @@ def _has_header(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _check_names(path: Path, names: list[str], rows: Sequence[Sequence[str]], header: bool, delimiter: str, given: bool) -> None:
+    if given and header and len(names) == 1 and (other := next((mark for mark in ";\t|," if mark in names[0]), None)):
+        raise DataError(f"the values of {path.name} must be separated by {delimiter!r}, but its first line has none and is full of "
+                        f"{other!r}; leave the delimiter out, or write {other!r}")
     numbers = [len(row) for row in rows[1:]]
     usual = max(set(numbers), key=numbers.count, default=len(names))
     if header and len(names) < usual and len(names) <= 2 and numbers.count(usual) > len(numbers) / 2:
         raise DataError(f"the first line of {path.name} must name its {usual} columns, but has {len(names)} value(s), {names[0]!r}; delete "
                         "the lines above the header")
-    if given and header and len(names) == 1 and (other := next((mark for mark in ";\t|," if mark in names[0]), None)):
-        raise DataError(f"the values of {path.name} must be separated by {delimiter!r}, but its first line has none and is full of "
-                        f"{other!r}; leave the delimiter out, or write {other!r}")
     for place, name in enumerate(names):
         if not name:
             names[place] = f"Unnamed: {place}"  # as pandas calls it, which wrote it in most cases

@@ -106,7 +106,7 @@ def demand_column(sheet: Sheet, wanted: str) -> None:
         near = difflib.get_close_matches(wanted, sheet.names, 1)
         known = f"did you mean {near[0]!r}?" if near else f"it has {sheet.names}"
         nameless = "" if sheet.dialect.header is not False else (
-            ": its first line holds values and no names of columns; write a header line above it")
+            ": its first line holds values and no names of columns; write a header line above it, or name the columns as header")
         raise DataError(f"{sheet.file} has no column {wanted!r}; {known}{nameless}")
 
 
