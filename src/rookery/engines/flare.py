@@ -52,15 +52,30 @@ class Calls:
 
     def __init__(self) -> None:
         collab = part_of_flare("collab").collab
-        self.context, self.proxies = collab.context, {proxy.name: proxy for proxy in collab.clients}
+        self.context, self.everyone = collab.context, collab.clients
+        self.proxies = {proxy.name: proxy for proxy in self.everyone}
         self.pool = ThreadPoolExecutor(len(self.proxies))
 
     def exchange(self, frames: Mapping[str, bytes], seconds: float) -> Mapping[str, bytes | Exception]:
-        waiting = {site: self.pool.submit(self._call, site, frame, seconds) for site, frame in frames.items()}
-        found = {site: call.result() for site, call in waiting.items()}
+        found = self._call_all(frames, seconds)
+        if found.keys() != frames.keys():
+            waiting = {site: self.pool.submit(self._call, site, frame, seconds) for site, frame in frames.items()}
+            found = {site: call.result() for site, call in waiting.items()}
         if self.aborted():
             raise EngineError("the job was aborted")
         return found
+
+    def _call_all(self, frames: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Exception]:
+        """One call of all sites that are told the same, which takes less than a call for each; nothing where it cannot be made."""
+        frame, *others = frames.values()
+        if frames.keys() != self.proxies.keys() or any(other != frame for other in others):
+            return {}
+        try:
+            replies = self.everyone(timeout=seconds).answer(frame, seconds)
+        except Exception:  # that of the group; those of single sites are among what it returns
+            return {}
+        failed = {site: _trouble(error, seconds) for site, error in replies.failures.items()}
+        return {site: _reply(reply) for site, reply in replies} | failed
 
     def _call(self, site: str, frame: bytes, seconds: float) -> bytes | Exception:
         if site not in self.proxies:

@@ -46,12 +46,37 @@ class Proxy:
         return SimpleNamespace(answer=answer)
 
 
+class Replies(list[tuple[str, Any]]):
+    """What a call of all sites returns."""
+
+    failures: dict[str, Exception]
+
+
+class Proxies(list[Proxy]):
+    """The sites of a job, which may be called at once."""
+
+    calls = 0
+
+    def __call__(self, timeout: float) -> Any:
+        def answer(frame: bytes, seconds: float) -> Any:
+            self.calls, found = self.calls + 1, Replies()
+            found.failures = {}
+            for proxy in self:
+                try:
+                    found.append((proxy.name, proxy(timeout).answer(frame, seconds)))
+                except CallError as error:
+                    found.failures[proxy.name] = error
+            return found
+        return SimpleNamespace(answer=answer)
+
+
 @pytest.fixture
 def collab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     """FLARE's Collab API, at a machine whose folder `local` is the test's."""
     workspace = SimpleNamespace(get_site_config_dir=lambda: str(tmp_path), get_run_dir=lambda job: str(tmp_path / job))
     found = SimpleNamespace(caller="server", site_name="north", workspace=workspace, stop=False,
-                            clients=[Proxy("north", lambda frame, seconds: b"reply")], fl_ctx=SimpleNamespace(get_job_id=lambda: "job-1"))
+                            fl_ctx=SimpleNamespace(get_job_id=lambda: "job-1"),
+                            clients=Proxies([Proxy("north", lambda frame, seconds: b"reply")]))
     found.context = SimpleNamespace(workspace=workspace, is_aborted=lambda: found.stop)
     module = ModuleType("nvflare.collab")
     module.collab = found  # type: ignore[attr-defined]
@@ -72,7 +97,7 @@ def test_frames_go_through_the_relay_to_the_resident_process_and_back(collab: Si
     (tmp_path / "rookery.toml").write_text('socket = "{site}.sock"\n')
     service = Service(hosts.host(tmp_path / "runs"), f"unix:{tmp_path}/north.sock", None)
     service.start()
-    collab.clients = [Proxy("north", flare.Site().answer)]
+    collab.clients = Proxies([Proxy("north", flare.Site().answer)])
     try:
         assert Remote(flare.Calls(), seconds=20).greet(["north"], {}).names == ("a", "b")
     finally:
@@ -85,15 +110,29 @@ def test_who_does_not_answer_is_named_and_why(collab: SimpleNamespace, tmp_path:
     def late(frame: bytes, seconds: float) -> bytes:
         raise TimeoutError("whatever FLARE says")
 
-    collab.clients = [Proxy("down", flare.Site().answer), Proxy("late", late), Proxy("odd", lambda frame, seconds: "text")]
-    replies = flare.Calls().exchange(dict.fromkeys(["down", "late", "odd", "absent"], b"frame"), 0.5)
-    assert isinstance(replies["down"], ConnectionError)
-    assert str(replies["down"]).startswith("its resident process is down (ConnectionError: unavailable")
-    assert repr(replies["late"]) == "TimeoutError('no answer in 0.5 s')"
-    assert repr(replies["odd"]) == "ConnectionError('its reply is no bytes, but str')"
+    collab.clients = Proxies([Proxy("down", flare.Site().answer), Proxy("late", late), Proxy("odd", lambda frame, seconds: "text")])
+    for asked, calls in ((["down", "late", "odd"], 1), (["down", "late", "odd", "absent"], 1)):
+        replies = flare.Calls().exchange(dict.fromkeys(asked, b"frame"), 0.5)
+        assert collab.clients.calls == calls
+        assert isinstance(replies["down"], ConnectionError)
+        assert str(replies["down"]).startswith("its resident process is down (ConnectionError: unavailable")
+        assert repr(replies["late"]) == "TimeoutError('no answer in 0.5 s')"
+        assert repr(replies["odd"]) == "ConnectionError('its reply is no bytes, but str')"
     assert repr(replies["absent"]) == "ConnectionError('FLARE has not given it this job')"
     with pytest.raises(Away, match=r"client 'late': .*no answer in 0\.5 s"):
         Remote(flare.Calls(), seconds=0.5).greet(["late"], {})
+
+
+def test_sites_that_are_told_the_same_are_called_at_once_and_others_one_by_one(collab: SimpleNamespace) -> None:
+    collab.clients = Proxies([Proxy(name, lambda frame, seconds: frame[::-1]) for name in ("north", "south")])
+    calls = flare.Calls()
+    assert calls.exchange({"north": b"ab", "south": b"ab"}, 1.0) == {"north": b"ba", "south": b"ba"}
+    assert collab.clients.calls == 1
+    assert calls.exchange({"north": b"ab", "south": b"cd"}, 1.0) == {"north": b"ba", "south": b"dc"}
+    assert calls.exchange({"south": b"ab"}, 1.0) == {"south": b"ba"}
+    assert collab.clients.calls == 1
+    calls.everyone = lambda timeout: 1 / 0  # as where a group cannot be called
+    assert calls.exchange(dict.fromkeys(["north", "south"], b"ab"), 1.0) == {"north": b"ba", "south": b"ba"}
 
 
 def test_a_site_of_the_job_may_not_ask_another_one(collab: SimpleNamespace) -> None:
