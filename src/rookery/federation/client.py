@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..data.sampling import Draw, Request
@@ -44,15 +45,21 @@ class Setting:
             raise AlgorithmError(f"a seed is a whole number; got {self.seed!r}")
         if self.precision is not None and not (isinstance(self.precision, torch.dtype) and self.precision.is_floating_point):
             raise AlgorithmError(f"precision is a floating dtype of torch, such as torch.bfloat16; got {self.precision!r}")
-        if not isinstance(self.salt, int) or not 0 <= self.salt < 2**64:
-            raise AlgorithmError("a salt is a whole number from 0, none, to 2**64 - 1, as from secrets.randbits(64); got another")
+        if not isinstance(self.salt, int) or not 0 <= self.salt < 2**128:
+            raise AlgorithmError("a salt is a whole number from 0, none, to 2**128 - 1, as from secrets.randbits(128); got another")
 
     def keys(self, clients: np.ndarray, phase: str, call: int) -> rng.Keys:
-        """The random keys of one call at these clients."""
+        """The random keys of one call at these clients. Under a salt, one that becomes known tells nothing of another."""
+        if self.salt:
+            owners = [int(key) for key in self.data.client_keys[clients]]
+            return np.concatenate([rng.hidden(self.salt, "call", owner, int(self.seed), phase, call) for owner in owners])
         if phase not in self.phase_keys:
-            salt = [self.salt] if self.salt else []
-            self.phase_keys[phase] = rng.combine(self.data.client_keys, self.seed, rng.name_key(phase), *salt)
+            self.phase_keys[phase] = rng.combine(self.data.client_keys, self.seed, rng.name_key(phase))
         return rng.combine(self.phase_keys[phase][clients], call)
+
+    def generator_seed(self, seed: int) -> int:
+        """What torch's generator starts from; what it makes may be seen in results, and tells nothing of draws under a salt."""
+        return int(rng.hidden(self.salt, "generator", seed)[0] >> np.uint64(1)) if self.salt else seed
 
     def draw(self, request: Request, clients: np.ndarray, keys: rng.Keys, position: int, steps: np.ndarray,
              stream: Callable[[int, int], np.random.Generator]) -> Draw:
@@ -110,10 +117,9 @@ class ClientContext:
     def min_batch(self) -> int:
         return self._setting.min_batch
 
-    def seed(self, seed: int) -> int:
-        """The seed itself, or what becomes of it by the site's salt."""
-        salt = self._setting.salt
-        return int(rng.combine(rng.as_keys(seed), salt)[0]) if salt else seed
+    def uniform(self, keys: rng.Keys, size: int) -> NDArray[np.float64]:
+        """`(keys, size)` numbers between 0 and 1 that the keys say, and the site's salt where there is one."""
+        return rng.uniform(keys, size, self._setting.salt)
 
     @property
     def size(self) -> int:
@@ -253,7 +259,7 @@ class Drawing:
     def __call__(self, position: int, request: Request | Noise) -> Batch:
         problem, data = self.setting.problem, self.setting.data
         if isinstance(request, Noise):
-            return Batch({"noise": request.numbers(self.keys, position, self.step)[0]})
+            return Batch({"noise": request.numbers(self.keys, position, self.step, self.setting.salt)[0]})
         first, draw, selection = self._selected(position, request)
         if request == Request():
             rows = self._all_rows()
@@ -264,7 +270,7 @@ class Drawing:
         else:
             batch = problem.sampling.fetch(data, {name: index[0, self.step - first] for name, index in selection.items()})
         if problem.random:
-            batch.key = draw.seed(self.step - first)
+            batch.key = self.setting.generator_seed(draw.seed(self.step - first))
         self.setting.check(batch, self.clients)
         return batch
 

@@ -31,13 +31,13 @@ class Noise(NamedTuple):
             raise AlgorithmError(f'c.noise(like, kind) takes a floating-point tensor and "normal" or "uniform"; got {what} and {kind!r}')
         return cls(tuple(value.shape), value.dtype, value.device, kind)
 
-    def numbers(self, keys: rng.Keys, position: int, step: int) -> Tensor:
+    def numbers(self, keys: rng.Keys, position: int, step: int, salt: int = 0) -> Tensor:
         """(clients, *shape): noise number `position` of repetition `step` in the call that these keys stand for."""
         keys, count = rng.combine(keys, NOISE_KEY, position, step), math.prod(self.shape)
         out = torch.empty(len(keys), count, dtype=self.dtype)
         most = max(1, BLOCK // max(1, count))
         for first in range(0, len(keys), most):
-            u = torch.from_numpy(rng.uniform(keys[first : first + most], count))
+            u = torch.from_numpy(rng.uniform(keys[first : first + most], count, salt))
             out[first : first + most] = torch.special.ndtri(u) if self.kind == "normal" else u
         if self.kind == "uniform":
             out.clamp_(max=1 - torch.finfo(self.dtype).eps / 2)  # rounding to few digits must not reach 1

@@ -13,12 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..data.store import Batch
 from ..problems.base import Problem
 from ..problems.kinds import Bilevel, Compositional, CompositionalMinimax, Conditional, Minimax, Minimization
 from ..problems.pairwise import Pairwise
+from . import rng
 from .noise import Kind
 
 
@@ -44,8 +47,8 @@ class Client(Protocol):
         """The fewest different rows that anything may be computed from."""
         ...
 
-    def seed(self, seed: int) -> int:
-        """A seed for draws of one's own: the one that is given, where no site has a secret, and else one that nobody foresees."""
+    def uniform(self, keys: rng.Keys, size: int) -> NDArray[np.float64]:
+        """`(keys, size)` numbers between 0 and 1 that the keys say; where a site has a secret, nobody foresees them."""
         ...
 
     @property

@@ -65,14 +65,25 @@ def uniform_index(keys: Keys, draws: Sequence[int] | NDArray[np.int64], size: in
     return below(splitmix64(base + counting(size)), bound)
 
 
-def uniform(keys: Keys, size: int) -> NDArray[np.float64]:
-    """`(keys, size)` numbers strictly between 0 and 1, multiples of 2**-53.
+def hidden(secret: int, *parts: int | str, words: int = 1) -> Keys:
+    """64-bit words that nobody foresees without the secret, and of which none tells of another or of the secret: SHAKE-256 of both.
+
+    >>> hidden(7, "a", 1, words=2)[0] == hidden(7, "a", 1)[0] != hidden(8, "a", 1)[0]
+    np.True_
+    """
+    said = secret.to_bytes(16, "little") + repr(parts).encode()
+    return np.frombuffer(hashlib.shake_256(said).digest(8 * words), dtype="<u8").astype(np.uint64)
+
+
+def uniform(keys: Keys, size: int, secret: int = 0) -> NDArray[np.float64]:
+    """`(keys, size)` numbers strictly between 0 and 1, multiples of 2**-53; under a secret, such that none tells of another.
 
     >>> float(abs(uniform(as_keys([7]), 100_000).mean() - 0.5)) < 0.005
     True
     """
-    bits: Keys = splitmix64(combine(keys)[:, None] + counting(size)) >> np.uint64(12)
-    return (bits.astype(np.float64) + 0.5) * 2.0**-52
+    bits: Keys = splitmix64(combine(keys)[:, None] + counting(size)) if not secret else \
+        np.concatenate([hidden(secret, "uniform", int(key), words=size) for key in keys] or [as_keys([])]).reshape(len(keys), size)
+    return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
 def permuted_index(key: Keys, count: int) -> NDArray[np.int64]:

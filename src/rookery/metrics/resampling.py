@@ -10,7 +10,7 @@ Chamandy, Muralidharan, Najmi, Naidu, "Estimating uncertainty for massive data s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,22 +36,23 @@ BINS = 256
 POISSON = np.cumsum([math.exp(-1) / math.factorial(k) for k in range(12)])
 
 
-def poisson(units: NDArray[np.int64], draws: int, seed: int) -> NDArray[np.int64]:
-    """How often each unit counts in each draw, (units, draws): by the unit's number and the seed alone.
+def poisson(units: NDArray[np.int64], draws: int, seed: int,
+            uniform: Callable[[rng.Keys, int], NDArray[np.float64]] = rng.uniform) -> NDArray[np.int64]:
+    """How often each unit counts in each draw, (units, draws): by the unit's number and the seed alone, or by `uniform` of a key of them.
 
     >>> counts = poisson(np.asarray([7, 8, 7]), 1000, 0)
     >>> bool((counts[0] == counts[2]).all()), round(float(counts.mean()), 1)
     (True, 1.0)
     """
     keys = rng.combine(rng.as_keys(units.astype(np.uint64)), seed, rng.name_key("bootstrap"))
-    return np.searchsorted(POISSON, rng.uniform(keys, draws), side="right")
+    return np.searchsorted(POISSON, uniform(keys, draws), side="right")
 
 
-def _weights(b: Batch, client: float, draws: int, seed: int) -> NDArray[np.float64]:
+def _weights(c: Client, b: Batch, client: float, draws: int, seed: int) -> NDArray[np.float64]:
     """How often each of a client's rows counts, (rows, draws); rows of one group count alike, wherever they are under the same seed."""
     grouped = b.fields.get("group")
     units = np.arange(len(b.labels)) + (int(client) << 32) if grouped is None else grouped.cpu().numpy()
-    return poisson(units, draws, seed).astype(np.float64)
+    return poisson(units, draws, seed, c.uniform).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Resampled(Program):
             place = class_and_bin(margin_of(outputs).nan_to_num(), b.labels, edges)
         else:
             place = (outputs.argmax(1) == b.labels).long()
-        counts = torch.from_numpy(_weights(b, client, self.draws, c.seed(self.seed))).to(place.device)
+        counts = torch.from_numpy(_weights(c, b, client, self.draws, self.seed)).to(place.device)
         return torch.zeros(width, self.draws, dtype=torch.float64, device=place.device).index_add_(0, place, counts).T.flatten()
 
 
@@ -120,7 +121,7 @@ class DecidedCells(Program):
         group = group_of(b, self.field, self.groups).cpu()
         decided = outputs.argmax(1) if not len(margins) else (margin_of(outputs) > margins.cpu()[group if len(margins) > 1 else 0]).long()
         place = (group * self.classes + labels) * 2 + (decided == labels)
-        weights = np.concatenate([np.ones((len(labels), 1)), _weights(b, client, self.draws, c.seed(self.seed))], 1)
+        weights = np.concatenate([np.ones((len(labels), 1)), _weights(c, b, client, self.draws, self.seed)], 1)
         weights *= large_groups(group, c.min_batch).numpy()[:, None]
         return torch.zeros(width, 1 + self.draws, dtype=torch.float64).index_add_(0, place, torch.from_numpy(weights)).T.flatten()
 
@@ -166,7 +167,7 @@ class ResampledScores(Program):
         if len(labels):
             outputs = outputs_of(c.problem, x, b.inputs, self.classes).cpu()
             right = (outputs.argmax(1).numpy() == labels).astype(np.float64)
-            weights = np.concatenate([np.ones((len(labels), 1)), _weights(b, client, self.draws, c.seed(self.seed))], 1).T
+            weights = np.concatenate([np.ones((len(labels), 1)), _weights(c, b, client, self.draws, self.seed)], 1).T
             total = weights.sum(1)
             found[total > 0, 1] = (weights @ right)[total > 0] / total[total > 0]
             if self.classes == 2 and bool(torch.isfinite(outputs).all()):

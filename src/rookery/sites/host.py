@@ -206,7 +206,7 @@ class Host:
                 failed = f" or refused since this process began ({self.failed})" if self.failed else ""
                 raise Refused(f"{self.rules.runs} runs may be begun here, and they have been{failed}")
             else:
-                salt = 0 if self.rules.salt == "none" else 1 + secrets.randbits(62)
+                salt = 0 if self.rules.salt == "none" else 1 + secrets.randbits(127)
             self.failed += not begun  # whether one is refused may tell of rows, as it does of a class that is not declared
             found = self._open(run, hello, salt, told.get("digest") if begun else None) if fresh else self.runs[run]
             self.failed -= not begun

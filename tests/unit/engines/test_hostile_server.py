@@ -186,9 +186,61 @@ def test_noise_and_the_seed_of_a_batch_are_salted() -> None:
     assert made(SALT)[1] != made(0)[1]
 
 
-@pytest.mark.parametrize("salt", [-1, 2**64, 0.5])
-def test_a_salt_is_a_64_bit_number_and_is_told_to_nobody(salt: float) -> None:
-    with pytest.raises(AlgorithmError, match=r"a salt is a whole number from 0, none, to 2\*\*64 - 1") as told:
+def unmixed(word: int) -> int:
+    """The word that splitmix64 hashes to this one: its steps undone, last to first."""
+    def undone(z: int, shift: int) -> int:
+        found = z
+        for _ in range(64 // shift):
+            found = z ^ found >> shift
+        return found
+
+    word = undone(word, 31) * pow(0x94D049BB133111EB, -1, 2**64) % 2**64
+    word = undone(word, 27) * pow(0xBF58476D1CE4E5B9, -1, 2**64) % 2**64
+    return (undone(word, 30) - 0x9E3779B97F4A7C15) % 2**64
+
+
+@pytest.mark.parametrize("salt", [0, SALT])
+def test_noise_that_is_seen_tells_of_no_other(salt: int) -> None:
+    """Twelve bits of a number between 0 and 1 are cut off: with the other 52 a server needs 4096 tries to undo the hash."""
+    drawing = Drawing(Setting(problem(), people(), SEED, salt=salt), 0, "train", 1, 1)
+    seen = ClientContext(drawing.setting, 1, drawing).noise(torch.zeros(2, dtype=torch.float64), "uniform").double().numpy()
+    words = [(int(seen[0] * 2**52) << 12) + low for low in range(4096)]
+    bases = rng.as_keys([unmixed(word) for word in words])
+    nexts = (rng.splitmix64(bases + np.uint64(1)) >> np.uint64(12)).astype(np.float64) * 2.0**-52
+    assert (np.abs(nexts - seen[1]).min() < 2.0**-50) == (salt == 0)
+
+
+def test_a_key_under_a_salt_tells_of_no_other_call() -> None:
+    """Without one, a call's key gives the key of all calls away, and so every other call's."""
+    def keys(salt: int) -> list[int]:
+        setting = Setting(problem(), people(), SEED, salt=salt)
+        return [int(setting.keys(np.zeros(1, int), "train", call)[0]) for call in (1, 2)]
+
+    def next_of(key: int) -> int:
+        common = unmixed(key) ^ int(rng.splitmix64(rng.as_keys(1))[0])
+        return int(rng.combine(rng.as_keys(common), 2)[0])
+
+    first, second = keys(0)
+    assert next_of(first) == second
+    first, second = keys(SALT)
+    assert next_of(first) != second
+    assert keys(SALT) != keys(SALT + 1)
+
+
+def test_how_often_one_row_is_drawn_tells_of_no_other() -> None:
+    """A row's counts follow from its key, and without a secret its key gives those of all rows away."""
+    units = np.arange(ROWS)
+    plain, salted = (poisson(units, 1000, 7, lambda keys, size, s=salt: rng.uniform(keys, size, s)) for salt in (0, SALT))  # type: ignore[misc]
+    assert np.array_equal(plain, poisson(units, 1000, 7))
+    assert np.array_equal(salted, poisson(units, 1000, 7, lambda keys, size: rng.uniform(keys, size, SALT)))
+    assert not np.array_equal(salted, poisson(units, 1000, 7, lambda keys, size: rng.uniform(keys, size, SALT + 1)))
+    assert abs(salted.mean() - 1) < 0.05
+    assert abs(np.corrcoef(salted) - np.eye(ROWS)).max() < 0.2
+
+
+@pytest.mark.parametrize("salt", [-1, 2**128, 0.5])
+def test_a_salt_is_a_128_bit_number_and_is_told_to_nobody(salt: float) -> None:
+    with pytest.raises(AlgorithmError, match=r"a salt is a whole number from 0, none, to 2\*\*128 - 1") as told:
         Setting(problem(), people(), SEED, salt=salt)  # type: ignore[arg-type]
-    assert str(salt) not in str(told.value).replace("2**64 - 1", "")
+    assert str(salt) not in str(told.value).replace("2**128 - 1", "")
     assert str(SALT) not in repr(Setting(problem(), people(), SEED, salt=SALT))
