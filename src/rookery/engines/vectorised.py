@@ -252,7 +252,8 @@ class Vectorised(LocalEngine):
                 drawn = [sampling.fetch(data, {name: index[:, place] for name, index in selection.items()}) for selection in selections]
                 for batch in drawn:
                     self.setting.check(batch, clients)
-                yield [*drawn, *(Batch({"noise": noise.numbers(keys, position, int(step), self.setting.salt)}) for position, noise in enumerate(plan.noises))]
+                noises = [noise.numbers(keys, position, int(step), self.setting.salt) for position, noise in enumerate(plan.noises)]
+                yield [*drawn, *(Batch({"noise": numbers}) for numbers in noises)]
 
     def _graph(self, op: Map, plan: Plan, arguments: list[Any], batches: list[Batch], tensors: list[Tensor],
                owned: tuple[int, ...]) -> Graph:

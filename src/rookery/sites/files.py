@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Set
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -31,6 +31,7 @@ from ..studies.cells import CELLS, number_cells
 from ..studies.choices import ModelSection
 from ..studies.modules import find_allowed
 from ..studies.terms import Terms
+from .apart import many, single_rows, texts
 from .audit import shown
 from .rules import Rules
 
@@ -120,11 +121,18 @@ class Files:
         # rows do not depend on the rest of the terms
         key = replace(terms, run={"data": terms.run.get("data", {}), "federation": {"seed": terms.seed}, "algorithm": ANY}, names=(),
                       sensitive=None, cells=(), part="columns" if terms.part == "columns" else "rows")
-        data, classes, counts = self.divided(_Key(key, self._stamps()))
+        data, classes, counts, values = self.divided(_Key(key, self._stamps()))
+        rows = int(data.sizes.sum()) + sum(int(part.sizes.sum()) for part in data.splits.values() if part is not None)
+        if self.section.label is None and not self.section.images and many(values, rows, rules.min_batch):
+            raise Refused(f"what is to be predicted has {values} values here, of fewer than min_batch={rules.min_batch} rows on average: "
+                          "where that is meant, the owner names it as label in [rows]")
+        kept = () if terms.schema is None else schemas.parse(terms.schema).keep
+        asked_of = {*kept, *texts(tuple(config.objective.entries.values())), terms.sensitive}
+        if found := sorted(single_rows(data, rules.min_batch) & asked_of):
+            raise Refused(f"the column {found[0]!r} is not one of groups here: its values have fewer than min_batch={rules.min_batch} rows "
+                          "on average")
         if terms.part == "columns":
             return raw_problem(), data
-        kept = () if terms.schema is None else schemas.parse(terms.schema).keep
-        _refuse_single_rows(data, {*kept, config.objective.entries.get("field", ""), terms.sensitive or ""} - {"labels", "site"}, rules)
         if terms.sensitive is not None and terms.cells:
             data, counts = number_cells(data, terms.sensitive, classes, terms.cells), counts | {CELLS: len(terms.cells)}
         counts, shape = counts | {"labels": classes, "site": len(terms.names)}, tuple(data.forms()["inputs"].shape)
@@ -161,13 +169,13 @@ class Files:
         if section.columns and (strange := sorted(used - {*section.columns})):
             raise Refused(f"the column {strange[0]!r} is not among those that may be used here")
 
-    def _divided(self, key: _Key) -> tuple[Data, int, dict[str, int]]:
-        """This site's rows as clients have them, the number of classes, and how many values columns have."""
+    def _divided(self, key: _Key) -> tuple[Data, int, dict[str, int], int]:
+        """This site's rows as clients have them, the number of classes, how many values columns have, and the label before it is binary."""
         terms, config = key.terms, key.terms.config()
         options: dict[str, Any] = {"seed": config.data.split_seed}
         if config.data.test_share is not None:
             options["test_share"] = config.data.test_share
-        train, test = self._table(terms, options) if self.section.table else self._arrays(terms, options)
+        train, test, values = self._table(terms, options) if self.section.table else self._arrays(terms, options)
         owner, later = self._owners(train), self._owners(test) if len(test) else None
         rest = None if later is None else Data.by_site(sites_fields(test), later.tolist())
         data = divide(config, train, owner, terms.split, {"test": rest if rest is None else rest.of_clients({*owner.tolist()})})
@@ -176,7 +184,7 @@ class Files:
         elif train.rows is not None:
             data = Encoding(Encoder.from_json(terms.encoder or {}), train.rows, _say).of(data)
         declared = {} if train.rows is None else train.rows.schema.declared
-        return data, len(train.classes), {name: len(values) for name, values in declared.items()}
+        return data, len(train.classes), {name: len(own) for name, own in declared.items()}, values
 
     def _stamps(self) -> tuple[tuple[str, int, int], ...]:
         files = [file for path in self._paths() for file in (sorted(path.rglob("*")) if path.is_dir() else [path]) if file.is_file()]
@@ -185,7 +193,7 @@ class Files:
     def _owners(self, table: Table) -> NDArray[np.str_]:
         return by_column(table.values("site")) if "site" in table.fields else np.full(len(table), self.name)
 
-    def _table(self, terms: Terms, options: dict[str, Any]) -> tuple[Table, Table]:
+    def _table(self, terms: Terms, options: dict[str, Any]) -> tuple[Table, Table, int]:
         schema, section = schemas.parse(terms.schema or "", "the server's schema"), self.section
         schema = replace(schema, site=section.site)
         own = Dialect(header=section.header or (None if schema.header is True else schema.header))  # files are written in ways of their own
@@ -195,11 +203,12 @@ class Files:
         for note in (*sheet.notes, *rows.notes):
             _say(note)
         train, test = unencoded(rows)
+        values = len(train.classes)
         if len(train.classes) > 2 and schema.positive:
             train, test = train.binary(schema.positive), test.binary(schema.positive)
-        return train, test
+        return train, test, values
 
-    def _arrays(self, terms: Terms, options: dict[str, Any]) -> tuple[Table, Table]:
+    def _arrays(self, terms: Terms, options: dict[str, Any]) -> tuple[Table, Table, int]:
         section = self.section
         if section.npz is not None:
             test = None if section.test is None else self.beside / section.test
@@ -207,20 +216,12 @@ class Files:
                                     apart=self.name, **options)
         else:
             train, later = read_images(self.beside / (section.images or ""), terms.size, apart=self.name, **options)
+        values = len(train.classes)
         if terms.classes:
             train, later = (_recoded(table, terms.classes) for table in (train, later))
             if terms.positive:
                 train, later = (table.binary(_known(terms)) for table in (train, later))
-        return train, later
-
-
-def _refuse_single_rows(data: Data, names: Set[str], rules: Rules) -> None:
-    """Refuse columns of groups with many values of fewer than `min_batch` rows on average: what is told of a group would be of a row."""
-    for name in sorted(names & data.fields.keys()):
-        column = data.fields[name]
-        if column.dim() == 1 and len(np.unique(column.numpy())) > max(rules.min_batch, len(column) / rules.min_batch):
-            raise Refused(f"the column {name!r} is not one of groups here: its values have fewer than min_batch={rules.min_batch} rows "
-                          "on average")
+        return train, later, values
 
 
 @dataclass(frozen=True)

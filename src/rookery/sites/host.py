@@ -37,6 +37,7 @@ from ..errors import (
 from ..federation.client import Setting
 from ..problems.base import Problem
 from ..training.files import write_whole
+from .apart import single_rows
 from .audit import LONGEST, Audit, Entry
 from .rules import Account, Rules
 
@@ -243,7 +244,8 @@ class Host:
         setting = Setting(problem, data, natural(hello, "seed"), PRECISIONS[precision], min_batch=least, salt=salt)
         folder = self.place(run)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return _Run(Site(setting, run, folder, self.name), Account(self.rules, self.modules), Audit(folder / "log.jsonl"), own)
+        account = Account(self.rules, self.modules, single_rows(data, self.rules.min_batch))
+        return _Run(Site(setting, run, folder, self.name), account, Audit(folder / "log.jsonl"), own)
 
     def _keep(self, run: str, found: _Run) -> None:
         while len(self.runs) >= MOST_RUNS:

@@ -111,11 +111,29 @@ def test_a_column_of_single_rows_is_none_of_groups(categories: list[str], tmp_pa
     """What is told of a group would be told of a row, and a server can declare names that it guesses."""
     schema = hospitals.SCHEMA.replace('keep = ["sex"]', 'keep = ["sex", "patient"]')
     hospitals.write(tmp_path, schema + (f"categories = {categories}\n" if categories else ""))
-    for part in ("rows", "personal"):
+    for part in ("columns", "rows", "personal"):
         said = replace(terms(tmp_path), part=part, encoder=ENCODER)
         with pytest.raises(Refused, match="the column 'patient' is not one of groups here: its values have fewer than min_batch=5 rows"):
             prepare(tmp_path, said)
-        assert "patient" in prepare(tmp_path, said, hospitals.rules(min_batch=1))[1].fields
+        assert part == "columns" or "patient" in prepare(tmp_path, said, hospitals.rules(min_batch=1))[1].fields
+        small = replace(said, run={**said.run, "data": {**said.run.get("data", {}), "validation": 0.95}})  # five rows to train on
+        with pytest.raises(Refused, match="the column 'patient' is not one of groups here"):
+            prepare(tmp_path, small)
+
+
+def test_what_tells_rows_apart_is_predicted_only_where_the_owner_says_so(tmp_path: Path) -> None:
+    """A label of which one value is positive gives away the rows of a person whose name is guessed."""
+    names = [*map(str, range(60))]
+    hospitals.write(tmp_path, f'label = "patient"\nclasses = {names}\npositive = ["7"]\n\n[columns.age]\nkind = "number"\n')
+    said = terms(tmp_path)
+    with pytest.raises(Refused, match="what is to be predicted has 60 values here, of fewer than min_batch=5 rows on average"):
+        prepare(tmp_path, said)
+    assert len(prepare(tmp_path, said, label="patient")[1].fields["labels"])
+    np.savez(tmp_path / "north.npz", inputs=np.zeros((80, 2), np.float32), labels=np.arange(80) % 2, person=np.arange(80))
+    asked = replace(said, schema=None, label="person")
+    with pytest.raises(Refused, match="what is to be predicted has 80 values here"):
+        prepare(tmp_path, asked, table=None, npz="north.npz")
+    assert len(prepare(tmp_path, replace(asked, label="labels"), table=None, npz="north.npz")[1].fields["labels"])
 
 
 def test_an_array_of_single_rows_is_none_of_groups(tmp_path: Path) -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from hosts import ALL, RUN, answer, error, frame, greeting, host, step, welcome
+import torch
+from hosts import ALL, RUN, answer, error, frame, greeting, host, loss, step, welcome
 from hosts import made as rows
+from torch import Tensor
 
+from rookery import Data, Minimization, Program
 from rookery.engines.frames import unpack
+from rookery.federation import Client
 from rookery.federation import client as clients
+from rookery.metrics.federated import RowScores
+from rookery.metrics.resampling import DecidedCells
 from rookery.sites import Host
 from rookery.sites import host as hosts_of_runs
 from rookery.sites.audit import Audit
@@ -93,6 +100,33 @@ def test_batches_that_one_step_draws_count_as_steps(tmp_path: Path, monkeypatch:
     assert made(at, many, k=2, base=1) == ("Refused", "a run may take 50 steps here, or draw as many batches, and this one has, or would")
     monkeypatch.setattr(clients, "MOST_DRAWS", 3)
     assert made(at, many, k=2, base=1, clients=[0]) == ("EngineError", "AlgorithmError; the site's log has its words")
+
+
+def test_columns_that_tell_rows_apart_are_named_by_no_function(tmp_path: Path) -> None:
+    def persons(asked: dict[str, Any]) -> tuple[Minimization, Data]:
+        number = torch.arange(40)
+        held = Data.from_parts({"a": {"u": torch.zeros(40, 1), "labels": number % 2, "ward": number % 4, "person": number}})
+        return Minimization(loss), held.only(np.arange(5)).with_splits(test=held)  # few rows to train on
+
+    welcome(at := host(tmp_path, replace(ALL, min_batch=5, algorithms=("Subset",)), owner=Own(persons)))
+    assert at.runs[RUN].account.apart == {"person"}
+    nested = Subset(RowScores("test", 2, "group_dro", (("field", "person"), ("groups", 40))))
+    for program in (DecidedCells("test", "person", 40, 2, 0, 0), nested):
+        named = made(at, step("total", program=program) | {"arguments": [{"ref": 1}] * (1 if program is nested else 3)}, clients=[0])
+        assert named[0] == "Refused"
+        assert "names the column 'person', which is not one of groups here: its values have fewer than min_batch=5 rows" in named[1]
+    other = step("total", program=DecidedCells("person", "ward", 4, 2, 0, 0)) | {"arguments": [{"ref": 1}] * 3}  # a split's name is none
+    assert made(at, other, clients=[0])[0] == "EngineError"
+
+
+@dataclass(frozen=True)
+class Subset(Program):
+    """A program within a program."""
+
+    inner: Program
+
+    def total(self, c: Client, x: Tensor) -> Tensor:
+        return x
 
 
 def test_what_is_kept_in_files_counts(tmp_path: Path) -> None:
