@@ -56,6 +56,12 @@ class Probe(Program):
             x = x + c.draw(self.batch).u.mean()  # type: ignore[attr-defined]
         return x
 
+    def asks(self, c: Client, x: Tensor, number: int) -> Tensor:
+        b = c.draw(self.batch)
+        for _ in range(number):
+            x = x - c.gradient(x, b)  # type: ignore[attr-defined]
+        return x
+
     def fails(self, c: Client, x: Tensor) -> Tensor:
         raise ZeroDivisionError("in the function")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,9 +27,10 @@ def results(op: Map, value: Any) -> tuple[Tensor, ...]:
     return values
 
 
-def run_one(setting: Setting, op: Map, client: int, times: int, arguments: list[Any]) -> tuple[tuple[Tensor, ...], Work, ClientContext]:
+def run_one(setting: Setting, op: Map, client: int, times: int, arguments: list[Any],
+            drew: Callable[[int], None] | None = None) -> tuple[tuple[Tensor, ...], Work, ClientContext]:
     """Run one operation at one client, plainly. Returns results, their cost, and the client object of the last repetition."""
-    drawing = Drawing(setting, client, op.phase, op.call, times)
+    drawing = Drawing(setting, client, op.phase, op.call, times, drew)
     calls: Counter[str] = Counter()
     samples = 0
     c = None

@@ -131,14 +131,13 @@ class Transaction:
             drawn = max(known, self.drawn.get((client, phase, call), 0))
             earlier = Map(fn, (), (), 1, phase, call, drawn=[drawn]) if drawn else None
             job = Map(fn, (), tuple(out), times[position], phase, call, earlier)
-            results, work, _ = run_one(self.setting, job, client, times[position], [given(position, client) for given in arguments])
+            own = [given(position, client) for given in arguments]
+            results, work, _ = run_one(self.setting, job, client, times[position], own, None if self.guard is None else self.guard.drew)
             self.own[client].update(zip(out, results, strict=True))
             if times[position]:
                 self.makers[client].update(makers)
             else:  # it did not run: these are its arguments, still of whoever made them
                 self._keep_makers(client, op["arguments"], out)
-            if self.guard is not None and work.draws > 1:
-                self.guard.drew(times[position] * (work.draws - 1))
             done[1].update(work.calls)
             done[2:] = [done[2] + work.samples, work.draws]
             self.drawn[client, phase, call] = work.draws

@@ -49,7 +49,7 @@ class Guard(Protocol):
         ...
 
     def drew(self, batches: int) -> None:
-        """So many batches were drawn by functions that ran, beyond one for each run."""
+        """So many batches are to be drawn, beyond the first of a function's run."""
         ...
 
     def moved(self, size: int) -> None:

@@ -23,7 +23,7 @@ from . import rng
 from .generators import generators, seeded
 from .noise import Kind, Noise
 
-MOST_DRAWS = 100_000  # by one run of a client function, whose arguments a server chooses
+MOST_DRAWS = 100_000  # by one run of a client function, whose arguments a server chooses; and most calls of oracles
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ class ClientContext:
         self.asked_rows, self.looked_at = False, 0  # rows of splits, which are no draws
         self._steps, self.asked_steps = steps, False
         self.calls: Counter[str] = Counter()
+        self._asked = 0
         self.requests: list[Request] = []
         self.samples: list[int] = []
         self.noises: list[Noise] = []
@@ -184,6 +185,9 @@ class ClientContext:
         if not self._traced and any(isinstance(a, Tensor) and a.dim() > 1 for a in arguments):
             refuse_matrices(self.problem, name, arguments)
         self.calls[name] += 1
+        self._asked += 1
+        if self._asked > MOST_DRAWS:
+            raise AlgorithmError(f"a client function asks at most {MOST_DRAWS} oracles at a time; repeat it with iterate")
         known = self._traced or self.problem.random or f"{name} is not random" in self._setting.checked
         first = not self._traced and f"variables of {name}" not in self._setting.checked
         before = None if known else generators(arguments[0].device)
@@ -238,12 +242,14 @@ class Drawing:
     """Serves one client's draws as they are asked for, repetition after repetition of one call.
 
     Repetitions mostly ask for the same, so a request is answered for a run of them at once.
+
+    drew: is told of every batch beyond the first of a repetition, before it is drawn
     """
 
     AHEAD = 64  # repetitions at once, unless they are large
 
-    def __init__(self, setting: Setting, client: int, phase: str, call: int, times: int) -> None:
-        self.setting, self.client, self.times, self.step = setting, client, times, 0
+    def __init__(self, setting: Setting, client: int, phase: str, call: int, times: int, drew: Callable[[int], None] | None = None) -> None:
+        self.setting, self.client, self.times, self.step, self.drew = setting, client, times, 0, drew
         self.clients = np.asarray([client])
         self.phase, self.call = phase, call
         self.stream = partial(_stream, {})  # knows nothing of the drawing, whose rows are freed as soon as the call has ended
@@ -260,6 +266,8 @@ class Drawing:
         problem, data = self.setting.problem, self.setting.data
         if isinstance(request, Noise):
             return Batch({"noise": request.numbers(self.keys, position, self.step, self.setting.salt)[0]})
+        if position and self.drew is not None:
+            self.drew(1)
         first, draw, selection = self._selected(position, request)
         if request == Request():
             rows = self._all_rows()

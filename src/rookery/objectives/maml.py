@@ -23,6 +23,7 @@ from .declare import objective
 from .supervised import cross_entropy_losses
 
 Loss = Callable[[Tensor, Batch], Tensor]
+MOST_STEPS = 1000  # that derivatives go through
 
 
 def adapt(loss: Loss, x: Tensor, support: Batch, lr: float, steps: int = 1, second_order: bool = True) -> Tensor:
@@ -81,8 +82,8 @@ def maml(model: Model, inner_lr: float = 0.1, steps: int = 1, second_order: bool
     >>> problem.value(start, batch) < 0.6931  # a step has been made on that row
     tensor(True)
     """
-    if not inner_lr > 0 or steps < 1:
-        raise ProblemError(f"a task is adapted to by one step or more of a positive size; got inner_lr={inner_lr} and steps={steps}")
+    if not inner_lr > 0 or not 1 <= steps <= MOST_STEPS:
+        raise ProblemError(f"a task is adapted to by 1 to {MOST_STEPS} steps of a positive size; got inner_lr={inner_lr} and steps={steps}")
     if query < 1:
         raise ProblemError(f"query is the number of rows of a task that it is judged by, at least 1; got {query}")
     each = losses or cross_entropy_losses(model)

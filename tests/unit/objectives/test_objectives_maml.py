@@ -163,7 +163,7 @@ def test_min_batch_counts_the_rows_of_tasks() -> None:
             algorithm.round(fed, state)
 
 
-@pytest.mark.parametrize(("wrong", "said"), [({"inner_lr": 0.0}, "positive size"), ({"steps": 0}, "one step or more"),
+@pytest.mark.parametrize(("wrong", "said"), [({"inner_lr": 0.0}, "positive size"), ({"steps": 0}, "1 to 1000 steps"),
                                              ({"query": 0}, "at least 1")])
 def test_numbers_are_checked(wrong: dict[str, float], said: str) -> None:
     with pytest.raises(ProblemError, match=said):

@@ -13,12 +13,16 @@ from hosts import ALL, RUN, answer, error, frame, greeting, host, loss, step, we
 from hosts import made as rows
 from torch import Tensor
 
-from rookery import Data, Minimization, Program
+from rookery import Data, Minimization, Model, Program
+from rookery.data import Batch
+from rookery.data.sampling import Replacement, Selection
 from rookery.engines.frames import unpack
+from rookery.errors import ProblemError
 from rookery.federation import Client
 from rookery.federation import client as clients
 from rookery.metrics.federated import RowScores
 from rookery.metrics.resampling import DecidedCells
+from rookery.objectives import maml
 from rookery.sites import Host
 from rookery.sites import host as hosts_of_runs
 from rookery.sites.audit import Audit
@@ -98,8 +102,10 @@ def test_batches_that_one_step_draws_count_as_steps(tmp_path: Path, monkeypatch:
     answer(at, frame(1, many, clients=[0]))
     assert at.runs[RUN].account.steps == 20
     assert made(at, many, k=2, base=1) == ("Refused", "a run may take 50 steps here, or draw as many batches, and this one has, or would")
+    assert at.runs[RUN].account.steps == 50  # counted as they were drawn
     monkeypatch.setattr(clients, "MOST_DRAWS", 3)
-    assert made(at, many, k=2, base=1, clients=[0]) == ("EngineError", "AlgorithmError; the site's log has its words")
+    welcome(at, "another")
+    assert made(at, many, clients=[0], run="another") == ("EngineError", "AlgorithmError; the site's log has its words")
 
 
 def test_columns_that_tell_rows_apart_are_named_by_no_function(tmp_path: Path) -> None:
@@ -117,6 +123,41 @@ def test_columns_that_tell_rows_apart_are_named_by_no_function(tmp_path: Path) -
         assert "names the column 'person', which is not one of groups here: its values have fewer than min_batch=5 rows" in named[1]
     other = step("total", program=DecidedCells("person", "ward", 4, 2, 0, 0)) | {"arguments": [{"ref": 1}] * 3}  # a split's name is none
     assert made(at, other, clients=[0])[0] == "EngineError"
+
+
+def test_batches_of_functions_that_fail_count_and_none_is_drawn_beyond_the_bound(tmp_path: Path) -> None:
+    drawn: list[int] = []
+
+    def counted(asked: dict[str, Any]) -> tuple[Minimization, Data]:
+        problem, data = rows(asked)
+        return replace(problem, sampling=Counted(drawn)), data
+
+    welcome(at := host(tmp_path, replace(ALL, steps=50), owner=Own(counted)))
+    many = {**step("many"), "arguments": [{"ref": 1}, {"value": 20}], "times": 4}
+    assert made(at, many, clients=[0])[0] == "Refused"
+    assert (at.runs[RUN].account.steps, len(drawn)) == (50, 49)  # 4 repetitions begin 3 times, with 46 further batches
+    assert made(at, step())[0] == "Refused"
+
+
+class Counted(Replacement):
+    """Tells of every batch."""
+
+    def __init__(self, drawn: list[int]) -> None:
+        self.__dict__["drawn"] = drawn
+
+    def fetch(self, data: Data, selection: Selection) -> Batch:
+        self.__dict__["drawn"].append(1)
+        return super().fetch(data, selection)
+
+
+def test_one_step_asks_no_oracle_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    welcome(at := host(tmp_path))
+    monkeypatch.setattr(clients, "MOST_DRAWS", 3)
+    asks = {**step("asks"), "arguments": [{"ref": 1}, {"value": 3}]}
+    answer(at, frame(1, asks, clients=[0]))
+    assert made(at, {**asks, "arguments": [{"ref": 1}, {"value": 4}]}, k=2, base=1, clients=[0])[0] == "EngineError"
+    with pytest.raises(ProblemError, match="a task is adapted to by 1 to 1000 steps of a positive size"):
+        maml(Model(torch.nn.Linear(2, 2)), steps=100_000)
 
 
 @dataclass(frozen=True)
