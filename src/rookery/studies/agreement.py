@@ -1,7 +1,7 @@
 """How sites agree on an encoder before training: sums over their rows, and the names of categories, through the federation's own verbs.
 
-What leaves a site: how many values of each column it has and misses, their sum, the sum of their squared distances from the common mean,
-the names of categories that it has at least ten rows of, and how many of its cells are none of the names that all agreed on.
+What leaves a site: how many numbers of each column it has, their sum, the sum of their squared distances from the common mean, the names
+of categories that it has at least ten rows of, and whether `min_batch` of its cells are missing, or none of the names that all agreed on.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Agreement(Program):
     least: int = LEAST
 
     def totals(self, c: Client, nothing: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """How often each number is there, the sum of it, and how often each category is missing."""
+        """How often each number is there, the sum of it, and 1 for each category that at least `min_batch` rows miss."""
         b = c.rows()
         there = self._there(c, b)
-        return there.sum(0), (b.values * there).sum(0), (b.texts[:, :, 0] == 0).double().sum(0)
+        return there.sum(0), (b.values * there).sum(0), ((b.texts[:, :, 0] == 0).sum(0) >= c.min_batch).double()
 
     def squares(self, c: Client, mean: Tensor) -> Tensor:
         """The sum of the squared distances of each number from the mean."""
@@ -74,13 +74,15 @@ class Agreement(Program):
         return out
 
     def others(self, c: Client, agreed: Tensor, column: Tensor) -> Tensor:
-        """For each category how many of this client's cells are there and none of the agreed names."""
+        """For each category 1 where at least `min_batch` of this client's cells are none of the agreed names; how many would tell whether
+        a name that somebody guesses is among them.
+        """
         texts = c.rows().texts
         out = torch.zeros(texts.shape[1], dtype=torch.float64)
         for k in range(texts.shape[1]):
             known = {bytes(row.tolist()).rstrip(b"\0") for row in agreed[column == k]}
             own, counts = _unique(texts[:, k])
-            out[k] = sum(count for name, count in zip(own, counts, strict=True) if name and name not in known)
+            out[k] = sum(count for name, count in zip(own, counts, strict=True) if name and name not in known) >= c.min_batch
         return out
 
     def form(self, c: Client, nothing: Tensor) -> Tensor:
@@ -178,7 +180,7 @@ def agree(fed: Federation[Any], schema: Schema, least: int = LEAST) -> Encoder:
         mean = total / count.clamp_min(1)
         square = fed.sum(fed.map(program.squares, fed.broadcast(mean)))
         names = _agree_names(fed, program, texts, schema) if texts else []
-        other = _count_others(fed, program, names) if texts else torch.zeros(0)
+        other = _any_others(fed, program, names) if texts else torch.zeros(0)
     rows = int(fed.data.sizes.sum())
     deviation = (square / count.clamp_min(1)).sqrt()
     found = dict[str, Number | Category]()
@@ -214,7 +216,7 @@ def _agree_names(fed: Federation[Any], program: Agreement, texts: Sequence[str],
     return found
 
 
-def _count_others(fed: Federation[Any], program: Agreement, names: Sequence[Sequence[str]]) -> Tensor:
+def _any_others(fed: Federation[Any], program: Agreement, names: Sequence[Sequence[str]]) -> Tensor:
     every = [(k, name) for k, own in enumerate(names) for name in own]
     agreed = torch.from_numpy(name_bytes([name for _, name in every]))
     column = torch.tensor([k for k, _ in every], dtype=torch.int64)

@@ -76,7 +76,7 @@ def test_predictions_are_a_file_with_ids_probabilities_and_decisions(trained: tu
     new.to_csv(tmp_path / "new.csv", index=False)  # commas, where training had semicolons
     assert command(monkeypatch, "predict", str(folder / "run" / "bundle"), str(tmp_path / "new.csv"), "-o", str(tmp_path / "out.csv")) == 0
     said = capsys.readouterr()
-    assert "values that no training row had in 1 rows, such as 'unseen' in line 5" in said.err
+    assert "values without a column of their own in 1 rows, such as 'unseen' in line 5" in said.err
     with (tmp_path / "out.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert list(rows[0]) == ["row", "id", "clinic", "probability", "decision"]

@@ -133,6 +133,24 @@ def test_numbers_of_fewer_rows_than_min_batch_do_not_leave() -> None:
         agree(fed, few)
 
 
+def test_a_name_that_somebody_guesses_is_not_counted() -> None:
+    """Neither among names that were not agreed on, nor by declaring it a missing value: under `min_batch` few cells tell nothing."""
+    frame = table().assign(ward="A")
+    frame.loc[:3, "ward"] = "rare"  # 2 at each site
+    frame.loc[4:13, "ward"] = "B"  # 5
+    own = schema(ward=ColumnSchema("category", missing=("rare",)), sex=ColumnSchema("category", missing=("f",)))
+    for known, least, others, gone in (("A", 5, 1.0, 0.0), ("A", 6, 0.0, 0.0), ("A", 2, 1.0, 1.0)):
+        data = Data.by_site(raw_fields(from_frame(frame), own), ["a", "b"] * 150)
+        fed = Federation(raw_problem(), data, min_batch=least)
+        agreed_names = torch.tensor([list(known.encode()), list(b"m")], dtype=torch.uint8)
+        told = fed.collect(fed.map(Agreement().others, *fed.broadcast(agreed_names, torch.tensor([0, 1]))))
+        missing = fed.collect(*fed.map(Agreement().totals, fed.broadcast(torch.zeros(1))))[2]
+        assert told[:, 0].tolist() == [others] * 2
+        assert missing[:, 0].tolist() == [gone] * 2
+        assert told[:, 1].tolist() == [0.0] * 2
+        assert missing[:, 1].tolist() == [1.0] * 2
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (150, 1), (150, 3)])
 def test_there_is_one_mean_for_each_column(shape: tuple[int, ...]) -> None:
     fed = Federation(raw_problem(), Data.by_site(raw_fields(from_frame(table()), schema()), ["a", "b"] * 150))

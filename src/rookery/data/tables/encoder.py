@@ -218,7 +218,7 @@ def _fill_category(block: NDArray[np.float32], column: Category, sheet: Sheet, s
     block[rows, codes[rows]] = 1
     if say is not None and not column.other and other.any():
         row = int(np.flatnonzero(other)[0])
-        say(f"column {column.name!r} of {sheet.file} has values that no training row had in {int(other.sum())} rows, such as "
+        say(f"column {column.name!r} of {sheet.file} has values without a column of their own in {int(other.sum())} rows, such as "
             f"{cells.iloc[row]!r} in {sheet.where(row)}; they are taken for none of the known ones ({', '.join(column.categories[:8])}"
             + (" …)" if len(column.categories) > 8 else ")"))
 
