@@ -6,46 +6,32 @@ import hashlib
 import json
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from .. import __version__
 from ..data.store import Data
 from ..engines.frames import VERSION, expect, natural, pack, unpack
 from ..engines.memory import keep_large_blocks
 from ..engines.site import Site
-from ..errors import (
-    ConfigError,
-    DataError,
-    EngineError,
-    FewRows,
-    FrameError,
-    PlacementError,
-    Refused,
-    StateLost,
-    UploadError,
-    WriteError,
-)
+from ..errors import DataError, FrameError, Refused, StateLost, WriteError
 from ..federation.client import Setting
 from ..problems.base import Problem
 from ..training.files import write_whole
 from .apart import single_rows
 from .audit import LONGEST, Audit, Entry
 from .rules import Account, Rules
+from .run import Run, told, words
 
 PRECISIONS = {"None": None, "torch.bfloat16": torch.bfloat16, "torch.float16": torch.float16, "torch.float32": torch.float32}
 MOST_RUNS = 64  # that are in memory at once
-MOST_REFUSALS = 10_000  # of a run that are written down, of one process
 LARGEST_LOG = 1 << 24  # bytes of refusals of no run
-TOLD = (FewRows, FrameError, PlacementError, Refused, StateLost, UploadError, WriteError)  # errors that have nothing of rows in their words
 
 
 class Owner(Protocol):
@@ -66,70 +52,6 @@ class Own:
         return self.make(asked)
 
 
-class _Run:
-    """One run at this site: its site, its account, its log, and a digest of its rows."""
-
-    def __init__(self, site: Site, account: Account, audit: Audit, digest: str) -> None:
-        self.site, self.account, self.audit, self.digest = site, account, audit, digest
-        self.lock = threading.Lock()  # a frame's account is its own, whatever comes beside it
-        site.guard, site.on_reply = account, self.note
-        for entry in audit.entries():  # of a process before this one
-            account.frames += entry.frames
-            account.steps, account.bytes = account.steps + entry.steps, account.bytes + entry.bytes
-            site.counter = max(site.counter, entry.frame)
-        self.written, self.noted, self.refusals = account.used, False, 0
-
-    def note(self, frame: int, sent: Mapping[int, Tensor], size: int) -> None:
-        """Written before the reply leaves; what cannot be written does not leave."""
-        self.account.moved(size)
-        tables = [value for value in sent.values() if value.dtype == torch.uint8 and value.dim() == 2]
-        texts = {text.decode(errors="replace") for value in tables for text in _texts(value)}
-        shapes = [list(value.shape) for value in sent.values()]
-        self.write(Entry(self.site.run, frame, self.account.asked, shapes, sum(map(prod, shapes)), names=sorted(texts - {""})))
-        self.noted = True
-
-    def answer(self, frame: bytes, unpacked: tuple[dict[str, Any], dict[int, Tensor]]) -> bytes:
-        with self.lock:
-            self.account.asked, self.noted = [], False
-            self.account.bytes += len(frame)
-            try:
-                self.account.moved(0)
-                reply, failure = self.site.answer(frame, unpacked), self.site.failure
-            except Refused as error:
-                reply, failure = b"", error
-            if failure is not None:
-                reply = self.site.error(_told(failure), LONGEST)
-                try:
-                    self.refuse(failure)
-                except WriteError as error:
-                    reply = self.site.error(error)
-            if not self.noted:
-                self.account.bytes += len(reply)
-            return reply
-
-    def refuse(self, failure: Exception) -> None:
-        """Write down what was refused, as long as it is not so often that nobody will read it."""
-        self.refusals += 1
-        if self.refusals <= MOST_REFUSALS:
-            last = "; what is refused from here on is not written down" if self.refusals == MOST_REFUSALS else ""
-            self.write(Entry(self.site.run, 0, self.account.asked, refused=_words(failure)[: LONGEST - len(last)] + last))
-
-    def write(self, entry: Entry) -> None:
-        """An entry, with what the run has used up since the last one."""
-        used, (frames, steps, size) = self.account.used, self.written
-        entry.frames, entry.steps, entry.bytes = used[0] - frames, used[1] - steps, used[2] - size
-        self.audit.write(entry)
-        self.written = used
-
-    def set_aside(self) -> None:
-        """What it has used up is written down before it is forgotten; a frame that is under way does so by itself."""
-        if self.written != self.account.used and self.lock.acquire(blocking=False):
-            try:
-                self.write(Entry(self.site.run, 0, ["set aside for other runs"]))
-            finally:
-                self.lock.release()
-
-
 class Host:
     """All runs at one site, behind `answer(frame) -> frame`.
 
@@ -143,9 +65,10 @@ class Host:
         self.name, self.owner, self.rules, self.folder, self.modules = name, owner, rules, Path(folder), modules
         self.folder.mkdir(parents=True, exist_ok=True)
         keep_large_blocks()
-        self.runs: dict[str, _Run] = {}  # the one that was asked last at the end
-        self.failed = 0  # greetings of new runs that came to nothing
+        self.runs: dict[str, Run] = {}  # the one that was asked last at the end
         self.lock = threading.Lock()
+        self.opening = WeakValueDictionary[str, threading.Lock]()  # by run: rows may take long to read, and other runs go on meanwhile
+        self.failed = self.folder / "came-to-nothing"  # how many greetings of new runs did
 
     def answer(self, frame: bytes) -> bytes:
         """A hello, or a frame of a run that was greeted. Errors come back by name, and are written down."""
@@ -157,14 +80,16 @@ class Host:
             run = _name(header)
             if "hello" in header:
                 return self._reply(run, {"welcome": self._welcome(run, expect(header, "hello", dict), len(frame))})
-            return self._found(run).answer(frame, (header, tensors))
+            while (reply := self._found(run).answer(frame, (header, tensors))) is None:
+                pass
+            return reply
         except Exception as error:
-            told = _told(error)
+            answered = told(error)
             try:
-                self._refuse(Entry(run, 0, [], refused=_words(error.__cause__ or error)))
+                self._refuse(Entry(run, 0, [], refused=words(error.__cause__ or error)))
             except WriteError as unwritten:
-                told = unwritten
-            return self._reply(run, {"error": [type(told).__name__, str(told)[:LONGEST]], "client": self.name})
+                answered = unwritten
+            return self._reply(run, {"error": [type(answered).__name__, str(answered)[:LONGEST]], "client": self.name})
 
     def _refuse(self, entry: Entry) -> None:
         """Write down what belongs to no run; of much of it, the last."""
@@ -181,50 +106,71 @@ class Host:
         """The folder of a run."""
         return self.folder / hashlib.sha256(run.encode()).hexdigest()[:24]
 
-    def _found(self, run: str) -> _Run:
+    def _alone(self, run: str) -> threading.Lock:
+        """What is held while a run is opened, which no other run waits for."""
         with self.lock:
-            if run not in self.runs:
-                file = self.place(run) / "run.json"
-                if not file.exists():
-                    raise StateLost(f"this site takes part in no run {run!r}")
-                told = json.loads(file.read_text(encoding="utf-8"))
-                self._keep(run, self._open(run, told["hello"], told["salt"], told.get("digest")))
-            self.runs[run] = self.runs.pop(run)
-            return self.runs[run]
+            return self.opening.setdefault(run, threading.Lock())
+
+    def _kept(self, run: str) -> Run | None:
+        with self.lock:
+            if run in self.runs:
+                self.runs[run] = self.runs.pop(run)
+            return self.runs.get(run)
+
+    def _found(self, run: str) -> Run:
+        found = self._kept(run)
+        if found is None:
+            with self._alone(run):
+                found = self._kept(run)
+                if found is None:
+                    file = self.place(run) / "run.json"
+                    if not file.exists():
+                        raise StateLost(f"this site takes part in no run {run!r}")
+                    begun_as = json.loads(file.read_text(encoding="utf-8"))
+                    found = self._open(run, begun_as["hello"], begun_as["salt"], begun_as.get("digest"))
+                    self._keep(run, found)
+        return found
 
     def _welcome(self, run: str, hello: dict[str, Any], size: int) -> dict[str, Any]:
         """Greet a run, or one that was greeted before and must then say the same again."""
         _same_version(hello)
-        with self.lock:
-            file, fresh = self.place(run) / "run.json", run not in self.runs
-            begun = file.exists()
-            if begun:
-                told = json.loads(file.read_text(encoding="utf-8"))
-                if told["hello"] != hello:
-                    raise Refused(f"run {run!r} was begun here with other words; begin another run")
-                salt = told["salt"]
-            elif len(list(self.folder.glob("*/run.json"))) + self.failed >= self.rules.runs:
-                failed = f" or refused since this process began ({self.failed})" if self.failed else ""
-                raise Refused(f"{self.rules.runs} runs may be begun here, and they have been{failed}")
-            else:
-                salt = 0 if self.rules.salt == "none" else 1 + secrets.randbits(127)
-            self.failed += not begun  # whether one is refused may tell of rows, as it does of a class that is not declared
-            found = self._open(run, hello, salt, told.get("digest") if begun else None) if fresh else self.runs[run]
-            self.failed -= not begun
-            if not begun:
-                write_whole(file, json.dumps({"run": run, "hello": hello, "digest": found.digest, "salt": salt}))
-                file.chmod(0o600)
-            if fresh:
-                self._keep(run, found)
-        data, problem = found.site.empty.setting.data, json.dumps(hello.get("problem"), ensure_ascii=False)[:LONGEST]
-        with found.lock:
-            found.account.moved(size)
-            found.write(Entry(run, 0, [f"hello: {problem}"], numbers=len(data.sizes), names=list(data.names)))
+        entry = Entry(run, 0, [f"hello: {json.dumps(hello.get('problem'), ensure_ascii=False)[:LONGEST]}"])
+        while True:
+            with self._alone(run):
+                file, found = self.place(run) / "run.json", self._kept(run)
+                fresh, begun = found is None, file.exists()
+                if begun:
+                    begun_as = json.loads(file.read_text(encoding="utf-8"))
+                    if begun_as["hello"] != hello:
+                        raise Refused(f"run {run!r} was begun here with other words; begin another run")
+                    found = found or self._open(run, hello, begun_as["salt"], begun_as.get("digest"))
+                else:
+                    self._count(1)  # whether one is refused may tell of rows, as it does of a class that is not declared
+                    salt = 0 if self.rules.salt == "none" else 1 + secrets.randbits(127)
+                    found = self._open(run, hello, salt, None)
+                    write_whole(file, json.dumps({"run": run, "hello": hello, "digest": found.digest, "salt": salt}))
+                    file.chmod(0o600)
+                    self._count(-1)
+                if fresh:
+                    self._keep(run, found)
+            setting = found.site.empty.setting
+            data, entry.numbers, entry.names = setting.data, len(setting.data.sizes), list(setting.data.names)
+            if found.greeted(entry, size):
+                break
         return {"clients": [[name, int(size)] for name, size in zip(data.names, data.sizes, strict=True)], "counter": found.site.counter,
-                "fresh": fresh, "digest": found.digest, "salt": "secret" if salt else "none",
-                "min_batch": found.site.empty.setting.min_batch, "splits": {name: _sizes(data, name) for name in sorted(data.splits)}}
+                "fresh": fresh, "digest": found.digest, "salt": "secret" if setting.salt else "none",
+                "min_batch": setting.min_batch, "splits": {name: _sizes(data, name) for name in sorted(data.splits)}}
 
-    def _open(self, run: str, hello: dict[str, Any], salt: int, digest: str | None) -> _Run:
+    def _count(self, more: int) -> None:
+        """One more greeting of a new run, which has come to nothing until it has come to a run; also if it ends the process."""
+        with self.lock:
+            failed = int(self.failed.read_text()) if self.failed.exists() else 0
+            if more > 0 and len(list(self.folder.glob("*/run.json"))) + failed >= self.rules.runs:
+                nothing = f" or came to nothing ({failed})" if failed else ""
+                raise Refused(f"{self.rules.runs} runs may be begun here, and they have been{nothing}")
+            write_whole(self.failed, str(failed + more))
+
+    def _open(self, run: str, hello: dict[str, Any], salt: int, digest: str | None) -> Run:
         if self.rules.salt == "secret" and not salt:
             raise Refused(f"run {run!r} was begun here without a salt, and the rules ask for one now; begin another run")
         precision = expect(hello, "precision", str)
@@ -245,12 +191,17 @@ class Host:
         folder = self.place(run)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         account = Account(self.rules, self.modules, single_rows(data, self.rules.min_batch))
-        return _Run(Site(setting, run, folder, self.name), account, Audit(folder / "log.jsonl"), own)
+        return Run(Site(setting, run, folder, self.name), account, Audit(folder / "log.jsonl"), own)
 
-    def _keep(self, run: str, found: _Run) -> None:
-        while len(self.runs) >= MOST_RUNS:
-            self.runs.pop(next(iter(self.runs))).set_aside()  # it is opened again when a frame of it comes, and says then what is lost
-        self.runs[run] = found
+    def _keep(self, run: str, found: Run) -> None:
+        """In the place of those that were asked longest ago, which are opened again when a frame of them comes."""
+        with self.lock:
+            for other in list(self.runs):
+                if len(self.runs) < MOST_RUNS:
+                    break
+                if self.runs[other].set_aside():
+                    del self.runs[other]
+            self.runs[run] = found
 
 
 def _sizes(data: Data, split: str) -> list[int]:
@@ -258,22 +209,6 @@ def _sizes(data: Data, split: str) -> list[int]:
     rows = data.split(split)
     own = {} if rows is None else dict(zip(rows.names, rows.sizes.tolist(), strict=True))
     return [own.get(name, 0) for name in data.names]
-
-
-def _texts(value: Tensor) -> list[bytes]:
-    """The different rows of bytes, without the zeros that fill them up."""
-    rows = np.ascontiguousarray(value.numpy(force=True))
-    return np.unique(rows.view(f"S{rows.shape[1]}")).tolist() if rows.size else []
-
-
-def _told(error: Exception) -> Exception:
-    """What a server is told of an error: words that may be those of rows stay here."""
-    plain = isinstance(error, TOLD) or (isinstance(error, ConfigError) and error.__cause__ is None)
-    return error if plain else EngineError(f"{type(error).__name__}; the site's log has its words")
-
-
-def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def _name(header: dict[str, Any]) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,8 @@ from torch import Tensor
 from rookery import Data, Minimization, Model, Program
 from rookery.data import Batch
 from rookery.data.sampling import Replacement, Selection
-from rookery.engines.frames import unpack
+from rookery.engines.frames import pack, unpack
+from rookery.engines.roster import hello
 from rookery.errors import ProblemError
 from rookery.federation import Client
 from rookery.federation import client as clients
@@ -25,7 +29,8 @@ from rookery.metrics.resampling import DecidedCells
 from rookery.objectives import maml
 from rookery.sites import Host
 from rookery.sites import host as hosts_of_runs
-from rookery.sites.audit import Audit
+from rookery.sites import run as run_at_site
+from rookery.sites.audit import Audit, Entry
 from rookery.sites.host import Own
 
 
@@ -58,6 +63,55 @@ def test_frames_that_are_sent_again_count_also_when_the_run_was_set_aside(tmp_pa
     assert error(at, asked)[0] == "Refused"
 
 
+def test_a_run_at_work_is_not_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be opened a second time, with an account of its own."""
+    monkeypatch.setattr(hosts_of_runs, "MOST_RUNS", 1)
+    begun, end = Event(), Event()
+
+    def waits(asked: dict[str, Any]) -> tuple[Minimization, Data]:
+        problem, data = rows(asked)
+        return replace(problem, sampling=Told(lambda: begun.set() or end.wait(30))), data
+
+    welcome(at := host(tmp_path, owner=Own(waits)))
+    with ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(at.answer, frame(1, step("drawn"), clients=[0]))
+        assert begun.wait(30)
+        own = at.runs[RUN]
+        welcome(at, "another")
+        assert list(at.runs) == [RUN, "another"]  # until the first one has ended
+        assert at.runs[RUN] is own
+        end.set()
+        assert "error" not in unpack(reply.result(30))[0]
+    welcome(at, "a third")
+    assert list(at.runs) == ["a third"]
+    assert own.gone
+    assert own.answer(b"", ({}, {})) is None
+    assert not own.greeted(Entry(RUN, 0, []), 1)
+    assert made(at, step(), k=2, base=1)[0] == "StateLost"
+    assert at.runs[RUN].account.frames == 1
+
+
+def test_rows_that_take_long_to_read_hold_no_other_run(tmp_path: Path) -> None:
+    begun, end = Event(), Event()
+
+    def waits(asked: dict[str, Any]) -> tuple[Minimization, Data]:
+        if asked:
+            begun.set()
+            assert end.wait(30)
+        return rows(asked)
+
+    at = host(tmp_path, replace(ALL, runs=2), owner=Own(waits))
+    slow = pack({"run": "slow", "hello": hello({"large": True}, 3, None, 1)}, {})
+    with ThreadPoolExecutor(2) as pool:
+        replies = [pool.submit(at.answer, slow) for _ in range(2)]
+        assert begun.wait(30)
+        welcome(at)
+        answer(at, frame(1, step()))
+        assert error(at, greeting("a third"))[0] == "Refused"
+        end.set()
+        assert [unpack(reply.result(30))[0]["welcome"]["fresh"] for reply in replies] in ([True, False], [False, True])
+
+
 def test_greetings_count(tmp_path: Path) -> None:
     welcome(at := host(tmp_path, replace(ALL, megabytes=0.01)))
     told = [unpack(at.answer(greeting()))[0].get("error", ["welcome"])[0] for _ in range(60)]
@@ -69,7 +123,18 @@ def test_greetings_that_are_refused_count_as_runs(tmp_path: Path) -> None:
     at = host(tmp_path, replace(ALL, runs=3), owner=Own(fails_at_first := Failing()))
     assert [error(at, greeting(f"run {k}"))[0] for k in range(3)] == ["EngineError"] * 3
     fails_at_first.done = True
-    assert error(at, greeting()) == ("Refused", "3 runs may be begun here, and they have been or refused since this process began (3)")
+    at = host(tmp_path, replace(ALL, runs=3), owner=Own(fails_at_first))  # its process began anew
+    assert error(at, greeting()) == ("Refused", "3 runs may be begun here, and they have been or came to nothing (3)")
+
+
+def test_a_greeting_that_ends_the_process_counts(tmp_path: Path) -> None:
+    def ends(asked: dict[str, Any]) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        host(tmp_path, owner=Own(ends)).answer(greeting())
+    at = host(tmp_path, replace(ALL, runs=1))
+    assert error(at, greeting()) == ("Refused", "1 runs may be begun here, and they have been or came to nothing (1)")
 
 
 class Failing:
@@ -84,7 +149,7 @@ class Failing:
 
 
 def test_refusals_are_not_written_down_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts_of_runs, "MOST_REFUSALS", 5)
+    monkeypatch.setattr(run_at_site, "MOST_REFUSALS", 5)
     monkeypatch.setattr(hosts_of_runs, "LARGEST_LOG", 1000)
     welcome(at := host(tmp_path))
     for _ in range(20):
@@ -130,7 +195,7 @@ def test_batches_of_functions_that_fail_count_and_none_is_drawn_beyond_the_bound
 
     def counted(asked: dict[str, Any]) -> tuple[Minimization, Data]:
         problem, data = rows(asked)
-        return replace(problem, sampling=Counted(drawn)), data
+        return replace(problem, sampling=Told(lambda: drawn.append(1))), data
 
     welcome(at := host(tmp_path, replace(ALL, steps=50), owner=Own(counted)))
     many = {**step("many"), "arguments": [{"ref": 1}, {"value": 20}], "times": 4}
@@ -139,14 +204,14 @@ def test_batches_of_functions_that_fail_count_and_none_is_drawn_beyond_the_bound
     assert made(at, step())[0] == "Refused"
 
 
-class Counted(Replacement):
+@dataclass(frozen=True)
+class Told(Replacement):
     """Tells of every batch."""
 
-    def __init__(self, drawn: list[int]) -> None:
-        self.__dict__["drawn"] = drawn
+    tell: Callable[[], object]
 
     def fetch(self, data: Data, selection: Selection) -> Batch:
-        self.__dict__["drawn"].append(1)
+        self.tell()
         return super().fetch(data, selection)
 
 
