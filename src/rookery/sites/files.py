@@ -126,7 +126,7 @@ class Files:
         if self.section.label is None and not self.section.images and many(values, rows, rules.min_batch):
             raise Refused(f"what is to be predicted has {values} values here, of fewer than min_batch={rules.min_batch} rows on average: "
                           "where that is meant, the owner names it as label in [rows]")
-        kept = () if terms.schema is None else schemas.parse(terms.schema).keep
+        kept = () if terms.schema is None else schemas.from_tree(terms.schema).keep
         asked_of = {*kept, *texts(tuple(config.objective.entries.values())), terms.sensitive}
         if found := sorted(single_rows(data, rules.min_batch) & asked_of):
             raise Refused(f"the column {found[0]!r} is not one of groups here: its values have fewer than min_batch={rules.min_batch} rows "
@@ -152,7 +152,7 @@ class Files:
 
     def _refuse_other_rows(self, terms: Terms) -> None:
         """What the owner does not let be predicted, split or used."""
-        section, told = self.section, None if terms.schema is None else schemas.parse(terms.schema, "the server's schema")
+        section, told = self.section, None if terms.schema is None else schemas.from_tree(terms.schema, "the server's schema")
         if (told is None) != (not section.table):
             raise Refused(f"the rows of this site are {section.kind}, and the run is about {'a table' if told else 'arrays or pictures'}")
         label = terms.label if told is None else told.label
@@ -194,7 +194,7 @@ class Files:
         return by_column(table.values("site")) if "site" in table.fields else np.full(len(table), self.name)
 
     def _table(self, terms: Terms, options: dict[str, Any]) -> tuple[Table, Table, int]:
-        schema, section = schemas.parse(terms.schema or "", "the server's schema"), self.section
+        schema, section = schemas.from_tree(terms.schema or {}, "the server's schema"), self.section
         schema = replace(schema, site=section.site)
         own = Dialect(header=section.header or (None if schema.header is True else schema.header))  # files are written in ways of their own
         sheet = read_sheets([self.beside / path for path in section.tables], own, "file")

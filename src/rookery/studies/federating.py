@@ -173,7 +173,7 @@ def prepare_at(config: Description, reached: Reached, split: int = 0) -> Prepare
     refuse_pooled(config)
     data, section, setup, notes = config.data, config.federation, Ledger(), list[str]()
     schema = None if data.npz is not None or data.images is not None else agreed_schema(config)
-    terms = Terms.of(config, "columns", seed=section.seed, split=split, schema=None if schema is None else schema.to_toml(), size=data.size,
+    terms = Terms.of(config, "columns", seed=section.seed, split=split, schema=None if schema is None else schema.to_json(), size=data.size,
                      label=(data.label or "labels") if data.npz is not None else None, positive=data.positive if schema is None else ())
 
     def made(terms: Terms) -> Federation[Any]:

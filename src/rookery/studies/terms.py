@@ -25,7 +25,7 @@ class Terms:
              goes before and after it
     run:     sections of the run's description
     seed, split: which rows are held out; all trials of a fit have the same, whatever seed they train with
-    schema:  of tables: what the columns are, as TOML
+    schema:  of tables: what the columns are, as JSON
     label:   of arrays: the array that is predicted
     size:    of pictures: the height and width that they are brought to
     encoder: of tables: what the sites have agreed on, as JSON
@@ -38,7 +38,7 @@ class Terms:
     run: Mapping[str, Any]
     seed: int = 0
     split: int = 0
-    schema: str | None = None
+    schema: Mapping[str, Any] | None = None
     label: str | None = None
     size: int | None = None
     positive: tuple[int | str, ...] = ()

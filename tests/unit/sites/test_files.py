@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from rookery.data.tables import read_schema
 from rookery.errors import ConfigError, DataError, Refused
 from rookery.sites.files import Files, RowsSection
 from rookery.sites.rules import Rules
@@ -23,7 +24,7 @@ from rookery.studies.terms import Terms
 def terms(folder: Path, **sections: dict[str, Any]) -> Terms:
     """Those of a run in which sites have not agreed yet."""
     config = parse(hospitals.description(folder, **sections))
-    return Terms.of(config, "columns", schema=(folder / "schema.toml").read_text(), names=hospitals.NAMES)
+    return Terms.of(config, "columns", schema=read_schema(folder / "schema.toml").to_json(), names=hospitals.NAMES)
 
 
 def prepare(folder: Path, said: Terms | dict[str, Any], may: Rules | None = None, modules: tuple[str, ...] = (), **rows: Any) -> Any:
@@ -163,7 +164,7 @@ def test_files_without_a_line_of_names_have_those_that_their_owner_gives(tmp_pat
     assert found.sizes.tolist() == expected.sizes.tolist()
     assert all(torch.equal(found.fields[name], column) for name, column in expected.fields.items())
     turned = ("outcome", *header[1:4], "age")  # a server's names for places would let it read one column as another
-    said = replace(terms(tmp_path), schema=f"header = {list(turned)}\n{hospitals.SCHEMA}")
+    said = replace(terms(tmp_path), schema={**(terms(tmp_path).schema or {}), "header": list(turned)})
     with pytest.raises(Refused, match=r"the schema names columns by their places \(header\)"):
         prepare(tmp_path, said, header=header, label="outcome")
 
@@ -231,7 +232,7 @@ def test_an_allowed_module_is_asked_for_its_own_classes_and_functions_only(tmp_p
 
 @pytest.mark.parametrize(("change", "sentence"), [
     ({"part": "everything"}, "the part of a run is one of columns, rows"), ({"run": []}, "run of a run's terms is a table"),
-    ({"schema": 3}, "schema of a run's terms must be"), ({"names": "north"}, "names of a run's terms must be"),
+    ({"schema": 3}, "schema of a run's terms is a table"), ({"names": "north"}, "names of a run's terms must be"),
     ({"encoder": 3}, "encoder of a run's terms is a table"), ({"more": 1}, "install the same version"),
     ({"run": {"data": {"table": "/etc/passwd"}, "algorithm": {"name": "FedAvg", "lr": 1.0}}}, r"\[data\] of a run's terms has validation"),
     ({"run": {"sites": {}}}, r"got \[sites\]"), ({"run": {"algorithm": {"name": "Nothing"}}}, "there is no algorithm 'Nothing'"),

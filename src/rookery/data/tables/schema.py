@@ -50,7 +50,7 @@ class Schema:
     positive: the classes that become label 1; the first of two classes is then the other one
 
     >>> schema = Schema("outcome", ("well", "ill"), {"age": ColumnSchema("number"), "name": ColumnSchema("id")}, positive=("ill",))
-    >>> parse(schema.to_toml()) == schema, schema.inputs
+    >>> parse(schema.to_toml()) == schema == from_tree(schema.to_json()), schema.inputs
     (True, ['age'])
     """
 
@@ -93,6 +93,10 @@ class Schema:
                       if f.name != "kind" and getattr(column, f.name) != f.default]
         return "\n".join([*lines, ""])
 
+    def to_json(self) -> dict[str, Any]:
+        """The same as tables, which cross a network as JSON and which `from_tree` reads."""
+        return tomllib.loads(self.to_toml())
+
     def fit(self, sheet: Sheet, labelled: bool = True) -> None:
         """Refuse a sheet that lacks a column of the schema."""
         wanted = [*self.inputs, *([self.label] if labelled else []), *(c for c in (self.site, self.group) if c and labelled)]
@@ -125,6 +129,11 @@ def parse(text: str, file: str = "the schema") -> Schema:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise DataError(f"{file} must be TOML, but {error}; mend it, or write it again with rookery look") from None
+    return from_tree(tree, file)
+
+
+def from_tree(tree: Mapping[str, Any], file: str = "the schema") -> Schema:
+    """The schema in the tables of a TOML file, or in JSON of the same form."""
     _known(tree, [f.name for f in fields(Schema)], file)
     for needed in ("label", "columns"):
         if needed not in tree:
