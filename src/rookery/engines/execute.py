@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ..errors import AlgorithmError, DataError, EngineError, PlacementError
-from ..federation.client import ClientContext, Drawing, Setting
+from ..federation.client import ClientContext, Setting
+from ..federation.drawing import Drawing
 from ..federation.generators import generators
 from ..federation.operations import Map
 from ..federation.reducer import Work

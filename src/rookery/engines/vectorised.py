@@ -21,7 +21,8 @@ from ..data.sampling import Request
 from ..data.store import Batch
 from ..errors import EngineError, RookeryError
 from ..federation import rng
-from ..federation.client import ClientContext, Drawing, Setting
+from ..federation.client import ClientContext, Setting
+from ..federation.drawing import Drawing
 from ..federation.noise import Noise
 from ..federation.operations import Flush, Index, Map, PerClient, Put, Ref, Take
 from ..federation.reducer import Reducer, Work

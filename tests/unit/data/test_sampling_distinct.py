@@ -15,7 +15,8 @@ from rookery import Batch, Data, Federation, Minimization, Program
 from rookery.data import Balanced, Draw, Episodes, PerTask, Positives, Replacement, Request, Sampler, Shuffled, Stored, Stratified
 from rookery.errors import DataError
 from rookery.federation import Client
-from rookery.federation.client import ClientContext, Drawing, Setting
+from rookery.federation.client import ClientContext, Setting
+from rookery.federation.drawing import Drawing
 from rookery.objectives.trainval import TrainValSampler
 
 STEPS = 70  # more than are selected at once

@@ -10,7 +10,8 @@ import torch
 
 from rookery import Batch, Data, Minimization
 from rookery.data import Balanced, Episodes, PerTask, Positives, Replacement, Request, Shuffled, Stored, Stratified
-from rookery.federation.client import ClientContext, Drawing, Setting
+from rookery.federation.client import ClientContext, Setting
+from rookery.federation.drawing import Drawing
 from rookery.objectives.trainval import TrainValSampler
 
 KINDS: list[tuple[Any, Request, str]] = [

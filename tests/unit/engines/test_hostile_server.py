@@ -17,7 +17,8 @@ from rookery.engines.programs import describe, digest_of, named
 from rookery.engines.site import Site
 from rookery.errors import AlgorithmError
 from rookery.federation import rng
-from rookery.federation.client import ClientContext, Drawing, Setting
+from rookery.federation.client import ClientContext, Setting
+from rookery.federation.drawing import Drawing
 from rookery.metrics.resampling import Resampled, poisson
 from rookery.objectives import cross_entropy
 
