@@ -136,3 +136,23 @@ class Groups(NamedTuple):
         number = np.bincount(client[order][start], minlength=len(sizes))
         return cls(order, start, np.diff(np.append(start, len(order))), value[order][start],
                    np.concatenate([[0], np.cumsum(number)[:-1]]), number)
+
+    def merged(self, least: int, sizes: NDArray[np.int64]) -> Groups:
+        """The same with a client's groups of fewer than `least` rows as one, and the smallest of the others in it where it needs that.
+
+        >>> Groups.of(np.array([7, 7, 8, 9, 5, 5, 5]), np.array([4, 3])).merged(2, np.array([4, 3])).size.tolist()
+        [2, 2, 3]
+        >>> Groups.of(np.array([7, 7, 7, 8, 8]), np.array([5])).merged(3, np.array([5])).size.tolist()
+        [5]
+        """
+        if int(self.size.min(initial=least)) >= least:
+            return self
+        group = np.arange(len(self.size))
+        for first, number in zip(self.first, self.number, strict=True):
+            by_size = first + np.argsort(self.size[first : first + number], kind="stable")
+            few = int((self.size[by_size] < least).sum())
+            few += 0 < few < number and self.size[by_size[:few]].sum() < least
+            group[by_size[:few]] = by_size[:few].min(initial=len(group))
+        own = np.empty(len(self.order), dtype=np.int64)
+        own[self.order] = np.repeat(group, self.size)
+        return Groups.of(own, sizes)

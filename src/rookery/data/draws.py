@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import DataError
+from ..errors import DataError, FewRows
 from ..federation import rng
 from .store import Batch, Data
 
@@ -28,14 +28,26 @@ class Request(NamedTuple):
 class Draw:
     """The randomness of draw number `position` in a client function, for some clients and some repetitions of it.
 
-    distinct: a batch has no row twice, as far as there are rows; so it is where a federation has a `min_batch`
+    least: a federation's `min_batch`. Above 1 a draw is distinct: a batch has no row twice, as far as there are rows
     """
 
     def __init__(self, data: Data, clients: NDArray[np.int64], keys: rng.Keys, position: int, steps: NDArray[np.int64],
-                 stream: Callable[[int, int], np.random.Generator] | None = None, distinct: bool = False) -> None:
-        self.data, self.clients, self.steps, self.distinct = data, clients, steps, distinct
+                 stream: Callable[[int, int], np.random.Generator] | None = None, least: int = 1) -> None:
+        self.data, self.clients, self.steps, self.least = data, clients, steps, least
         self.keys = rng.combine(keys, position)
         self._stream = stream or (lambda _, key: rng.normal_stream(key))
+
+    @property
+    def distinct(self) -> bool:
+        return self.least > 1
+
+    def refuse_few(self, field: str, *sizes: NDArray[np.int64]) -> None:
+        """Refuse to draw by the two sides of a field other than labels where one has rows of a client, but fewer than `least`."""
+        for client, *sides in zip(self.clients, *(size.flat for size in sizes), strict=True):
+            if self.distinct and field != "labels" and any(0 < side < self.least for side in sides):
+                raise FewRows(f"nothing is drawn by a column other than labels of which fewer than min_batch={self.least} rows of a client "
+                              f"are positive, or are not; so it is with {field!r} at client {self.data.names[client]!r}: draw by labels, "
+                              "or merge small clients")
 
     def column(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """One value per client, shaped to broadcast against `(clients, steps, size)`."""
@@ -72,7 +84,7 @@ class Draw:
 
     def beside(self, position: int = 1) -> Draw:
         """Another draw for the same clients and steps, independent of this one, as for inner samples."""
-        return Draw(self.data, self.clients, self.keys, position, self.steps, self._stream, self.distinct)
+        return Draw(self.data, self.clients, self.keys, position, self.steps, self._stream, self.least)
 
     def shuffled(self, size: int) -> NDArray[np.int64]:
         """Ranks in an endless row of shuffled epochs: step s takes places s·size … of it, so each row comes once an epoch.

@@ -72,6 +72,7 @@ class Positives(Brief):
         else:
             positive = positive_counts(draw.data, self.label, draw.clients)[:, None, None]
             negative = draw.column(draw.data.sizes) - positive
+            draw.refuse_few(self.label, positive, negative)
             # rows of a client are sorted by label in `order`: negatives first
             inner, selection = self._inner(draw.beside(), request.inner, positive, negative)
             if self.among:

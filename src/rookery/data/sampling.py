@@ -91,7 +91,9 @@ class Stratified(Brief, Rows):
     def _classes(self, draw: Draw) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """How many positives and how many other rows each client has."""
         positive = positive_counts(draw.data, self.label, draw.clients)[:, None, None]
-        return positive, draw.column(draw.data.sizes) - positive
+        negative = draw.column(draw.data.sizes) - positive
+        draw.refuse_few(self.label, positive, negative)
+        return positive, negative
 
     def _importance(self, draw: Draw, size: int) -> Tensor:
         k, (positive, negative) = self._number(size), self._classes(draw)
@@ -116,12 +118,15 @@ class Balanced(Rows):
 
     Which values have the one row more goes round from step to step. A client that has one value only draws from it. Means over a batch
     are those of a balanced client, and not of the client's own rows.
+
+    Under a `min_batch` a client's groups of fewer rows, by a field other than labels, are drawn as one, with the smallest of the others
+    where that is still too few: what is drawn of a group in turn would give its rows away.
     """
 
     field: str = "labels"
 
     def rows(self, draw: Draw, size: int) -> NDArray[np.int64]:
-        groups = draw.data.groups(self.field)
+        groups = draw.data.groups(self.field, 1 if self.field == "labels" else draw.least)
         number, first = draw.column(groups.number), draw.column(groups.first)
         own = (np.arange(size) + draw.steps[None, :, None] * size) % number
         place = groups.start[first + own] + draw.choose(size, groups.size[first + own], own)

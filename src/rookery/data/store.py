@@ -235,17 +235,18 @@ class Data:
         return Data({name: field.to(device) for name, field in self.fields.items()}, self.names, self.sizes,
                     {name: rows and rows._moved(device) for name, rows in self.splits.items()})
 
-    def groups(self, field: str) -> Groups:
-        """The rows of each client grouped by a field's value (computed once a field)."""
-        cache: dict[str, Groups] = self.__dict__.setdefault("_groups", {})
-        if field not in cache:
+    def groups(self, field: str, least: int = 1) -> Groups:
+        """The rows of each client grouped by a field's value (computed once a field), those of groups with fewer than `least` together."""
+        cache: dict[tuple[str, int], Groups] = self.__dict__.setdefault("_groups", {})
+        if (field, least) not in cache:
             forms = self.forms()
             if field not in forms:
                 raise DataError(f"no field {field!r} to group by; the clients have {sorted(forms)}")
             if forms[field].shape:
                 raise DataError(f"field {field!r} groups rows by one number each; it has rows of shape {forms[field].shape}")
-            cache[field] = Groups.of(self.column(field).cpu().numpy(), self.sizes)
-        return cache[field]
+            found = Groups.of(self.column(field).cpu().numpy(), self.sizes)
+            cache[field, least] = found if least == 1 else found.merged(least, self.sizes)
+        return cache[field, least]
 
     def fingerprint(self) -> list[str]:
         """Texts that are other ones where the rows are, for a checkpoint that goes on with the same rows only."""

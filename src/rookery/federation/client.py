@@ -66,7 +66,7 @@ class Setting:
         """The randomness of a request. Under `min_batch` no batch has a row twice, and none is a part of one of another size."""
         if self.min_batch > 1:  # the difference of two such batches would be of few rows
             keys = rng.combine(keys, request.outer or 0, request.inner or 0)
-        return Draw(self.data, clients, keys, position, steps, stream, distinct=self.min_batch > 1)
+        return Draw(self.data, clients, keys, position, steps, stream, self.min_batch)
 
     def check(self, batch: Batch, clients: np.ndarray) -> None:
         """Refuse a batch of these clients that has fewer different rows than `min_batch` for a loss at one of them."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+_ALONE = threading.RLock()  # a process may have several runs at work, and the generators are those of all
 
 
 @contextmanager
@@ -14,7 +17,7 @@ def seeded(key: int | None, device: torch.device) -> Iterator[None]:
     if key is None:
         yield
         return
-    with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device],
+    with _ALONE, torch.random.fork_rng(devices=[] if device.type == "cpu" else [device],
                                device_type=device.type if device.type != "cpu" else "cuda"):
         torch.manual_seed(key)
         yield
@@ -22,5 +25,6 @@ def seeded(key: int | None, device: torch.device) -> Iterator[None]:
 
 def generators(device: torch.device) -> list[bytes]:
     """The states of torch's global generators that code on this device may use."""
-    states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+    with _ALONE:
+        states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
     return [state.numpy().tobytes() for state in states]

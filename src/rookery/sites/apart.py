@@ -20,12 +20,27 @@ def many(values: int, rows: int, least: int) -> bool:
     return values > max(least, rows / least)
 
 
-def single_rows(data: Data, least: int) -> frozenset[str]:
-    """The columns of one number a row, besides labels and sites, with many values of fewer than `least` rows, in all splits together."""
-    parts = [part for name in ("train", *data.splits) if (part := data.split(name)) is not None]
-    names = {name for part in parts for name, form in part.forms().items() if not form.shape} - {"labels", "site"}
-    columns = {name: torch.cat([part.column(name) for part in parts if name in part.forms()]) for name in sorted(names)}
-    return frozenset(name for name, column in columns.items() if many(len(np.unique(column.cpu().numpy())), len(column), least))
+class Apart:
+    """Which columns tell rows apart: those of one number a row, besides labels and sites, with many values of fewer than `least` rows.
+
+    A column is looked at when it is first named, in all splits together.
+    """
+
+    def __init__(self, data: Data, least: int) -> None:
+        self.parts = [part for name in ("train", *data.splits) if (part := data.split(name)) is not None]
+        named = {name for part in self.parts for name, form in part.forms().items() if not form.shape} - {"labels", "site"}
+        self.least, self.names, self.known = least, frozenset(named if least > 1 else ()), dict[str, bool]()
+
+    def among(self, value: Any) -> list[str]:
+        """Those that a program or other hyper-parameters name."""
+        return [name for name in sorted(self.names & texts(value)) if self._apart(name)] if self.names else []
+
+    def _apart(self, name: str) -> bool:
+        if name not in self.known:
+            columns = [part.column(name) for part in self.parts if name in part.forms()]
+            column = torch.cat([own.double() if own.is_floating_point() else own for own in columns])
+            self.known[name] = many(len(np.unique(column.cpu().numpy())), len(column), self.least)
+        return self.known[name]
 
 
 def texts(value: Any) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -31,7 +32,7 @@ from ..studies.cells import CELLS, number_cells
 from ..studies.choices import ModelSection
 from ..studies.modules import find_allowed
 from ..studies.terms import Terms
-from .apart import many, single_rows, texts
+from .apart import Apart, many
 from .audit import shown
 from .rules import Rules
 
@@ -49,7 +50,7 @@ class RowsSection:
     images:  a folder of pictures, with a folder for each class below it
     test:    a file of test rows; else every site sets a share of its rows aside
     site:    the column or array that says which client's a row is, where there are several here; else all are this site's
-    label:   what may be predicted; where nothing is said, any column that the server names
+    label:   what may be predicted; where nothing is said, any column that the server names, if its values have `min_batch` rows on average
     group:   the column of what must stay on one side of every split, such as the patient
     columns: of a table: the columns that may be used, for inputs or otherwise; where nothing is said, all
     header:  of a table whose files have no line of names: the names of its columns
@@ -97,7 +98,7 @@ class Files:
 
     def __init__(self, name: str, section: RowsSection, modules: tuple[str, ...], beside: Path) -> None:
         self.name, self.section, self.modules, self.beside = name, section, modules, beside
-        self.divided = lru_cache(KEPT)(self._divided)
+        self.divided, self.reading = lru_cache(KEPT)(self._divided), threading.Lock()
         for path in self._paths():
             if not path.exists():
                 raise ConfigError(f"[rows] names {path}, which is not there: correct it, or bring the rows")
@@ -121,20 +122,20 @@ class Files:
         # rows do not depend on the rest of the terms
         key = replace(terms, run={"data": terms.run.get("data", {}), "federation": {"seed": terms.seed}, "algorithm": ANY}, names=(),
                       sensitive=None, cells=(), part="columns" if terms.part == "columns" else "rows")
-        data, classes, counts, values = self.divided(_Key(key, self._stamps()))
+        with self.reading:
+            data, classes, counts, values = self.divided(_Key(key, self._stamps()))
         rows = int(data.sizes.sum()) + sum(int(part.sizes.sum()) for part in data.splits.values() if part is not None)
         if self.section.label is None and not self.section.images and many(values, rows, rules.min_batch):
             raise Refused(f"what is to be predicted has {values} values here, of fewer than min_batch={rules.min_batch} rows on average: "
                           "where that is meant, the owner names it as label in [rows]")
         kept = () if terms.schema is None else schemas.from_tree(terms.schema).keep
-        asked_of = {*kept, *texts(tuple(config.objective.entries.values())), terms.sensitive}
-        if found := sorted(single_rows(data, rules.min_batch) & asked_of):
-            raise Refused(f"the column {found[0]!r} is not one of groups here: its values have fewer than min_batch={rules.min_batch} rows "
-                          "on average")
+        _refuse_single_rows(data, (*kept, terms.sensitive or ""), rules)
         if terms.part == "columns":
             return raw_problem(), data
         if terms.sensitive is not None and terms.cells:
             data, counts = number_cells(data, terms.sensitive, classes, terms.cells), counts | {CELLS: len(terms.cells)}
+        sampling = config.objective.sampling
+        _refuse_single_rows(data, (*config.objective.entries.values(), *(() if sampling is None else sampling.values.values())), rules)
         counts, shape = counts | {"labels": classes, "site": len(terms.names)}, tuple(data.forms()["inputs"].shape)
         if isinstance(config.model, ModelSection):
             with torch.device("meta"):  # nothing is allocated
@@ -165,6 +166,9 @@ class Files:
                           "they have no line of names, their owner gives them as header in [rows]")
         if section.group is not None and told.group != section.group:
             raise Refused(f"rows of one {section.group!r} stay together here: write group = \"{section.group}\" in the schema")
+        encoded = {column.name for column in Encoder.from_json(terms.encoder).columns} if terms.encoder else set[str]()
+        if strange := sorted(encoded - {*told.inputs}):
+            raise Refused(f"the column {strange[0]!r} is encoded, and the schema does not have it among the inputs")
         used = {*told.inputs, told.label, *told.keep, *filter(None, (told.group,))}
         if section.columns and (strange := sorted(used - {*section.columns})):
             raise Refused(f"the column {strange[0]!r} is not among those that may be used here")
@@ -238,6 +242,13 @@ class _Key:
 def _say(said: str) -> None:
     """What there is to say about cells is said here, to their owner, and not to the server."""
     LOG.warning("%s", shown(said))
+
+
+def _refuse_single_rows(data: Data, named: tuple[Any, ...], rules: Rules) -> None:
+    """Refuse columns of groups with many values of fewer than `min_batch` rows on average: what is told of a group would be of a row."""
+    if found := Apart(data, rules.min_batch).among(named):
+        raise Refused(f"the column {found[0]!r} is not one of groups here: its values have fewer than min_batch={rules.min_batch} rows "
+                      "on average")
 
 
 def _known(terms: Terms) -> Collection[str]:

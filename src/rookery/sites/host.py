@@ -24,7 +24,7 @@ from ..errors import DataError, FrameError, Refused, StateLost, WriteError
 from ..federation.client import Setting
 from ..problems.base import Problem
 from ..training.files import write_whole
-from .apart import single_rows
+from .apart import Apart
 from .audit import LONGEST, Audit, Entry
 from .rules import Account, Rules
 from .run import Run, told, words
@@ -68,7 +68,7 @@ class Host:
         self.runs: dict[str, Run] = {}  # the one that was asked last at the end
         self.lock = threading.Lock()
         self.opening = WeakValueDictionary[str, threading.Lock]()  # by run: rows may take long to read, and other runs go on meanwhile
-        self.failed = self.folder / "came-to-nothing"  # how many greetings of new runs did
+        self.greeted = self.folder / "greeted"  # has a byte for each greeting of a new run, also of one that came to nothing
 
     def answer(self, frame: bytes) -> bytes:
         """A hello, or a frame of a run that was greeted. Errors come back by name, and are written down."""
@@ -145,12 +145,11 @@ class Host:
                         raise Refused(f"run {run!r} was begun here with other words; begin another run")
                     found = found or self._open(run, hello, begun_as["salt"], begun_as.get("digest"))
                 else:
-                    self._count(1)  # whether one is refused may tell of rows, as it does of a class that is not declared
+                    self._count()  # whether one is refused may tell of rows, as it does of a class that is not declared
                     salt = 0 if self.rules.salt == "none" else 1 + secrets.randbits(127)
                     found = self._open(run, hello, salt, None)
                     write_whole(file, json.dumps({"run": run, "hello": hello, "digest": found.digest, "salt": salt}))
                     file.chmod(0o600)
-                    self._count(-1)
                 if fresh:
                     self._keep(run, found)
             setting = found.site.empty.setting
@@ -161,14 +160,19 @@ class Host:
                 "fresh": fresh, "digest": found.digest, "salt": "secret" if setting.salt else "none",
                 "min_batch": setting.min_batch, "splits": {name: _sizes(data, name) for name in sorted(data.splits)}}
 
-    def _count(self, more: int) -> None:
-        """One more greeting of a new run, which has come to nothing until it has come to a run; also if it ends the process."""
+    def _count(self) -> None:
+        """One more greeting of a new run, also if it ends the process."""
         with self.lock:
-            failed = int(self.failed.read_text()) if self.failed.exists() else 0
-            if more > 0 and len(list(self.folder.glob("*/run.json"))) + failed >= self.rules.runs:
-                nothing = f" or came to nothing ({failed})" if failed else ""
+            begun = len(list(self.folder.glob("*/run.json")))
+            greeted = max(begun, self.greeted.stat().st_size if self.greeted.exists() else 0)
+            if greeted >= self.rules.runs:
+                nothing = f" or came to nothing ({greeted - begun})" if greeted > begun else ""
                 raise Refused(f"{self.rules.runs} runs may be begun here, and they have been{nothing}")
-            write_whole(self.failed, str(failed + more))
+            try:
+                with self.greeted.open("ab") as file:
+                    file.write(b"." * (greeted + 1 - file.tell()))
+            except OSError as error:
+                raise WriteError(f"{self.folder} could not be written ({error.strerror})") from None
 
     def _open(self, run: str, hello: dict[str, Any], salt: int, digest: str | None) -> Run:
         if self.rules.salt == "secret" and not salt:
@@ -190,7 +194,7 @@ class Host:
         setting = Setting(problem, data, natural(hello, "seed"), PRECISIONS[precision], min_batch=least, salt=salt)
         folder = self.place(run)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        account = Account(self.rules, self.modules, single_rows(data, self.rules.min_batch))
+        account = Account(self.rules, self.modules, Apart(data, self.rules.min_batch))
         return Run(Site(setting, run, folder, self.name), account, Audit(folder / "log.jsonl"), own)
 
     def _keep(self, run: str, found: Run) -> None:

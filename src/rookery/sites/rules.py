@@ -13,7 +13,7 @@ from ..federation.program import PROGRAMS
 from ..objectives.declare import objectives
 from ..studies.modules import find_allowed
 from ..studies.values import nearest
-from .apart import texts
+from .apart import Apart
 
 GROUPS = {"evaluation": ("rookery.metrics.", "rookery.studies.evaluation.", "rookery.objectives."),
           "set-up": ("rookery.studies.agreement.", "rookery.federation.program.", "rookery.models.norm.", "rookery.studies.job.")}
@@ -119,7 +119,7 @@ class Account:
 
     rules: Rules
     modules: tuple[str, ...] = ()  # of one's own, that functions may name
-    apart: frozenset[str] = frozenset()  # columns that tell rows apart, which functions may not name
+    apart: Apart | None = None  # tells which columns functions may not name
     frames: int = 0
     steps: int = 0
     bytes: int = 0
@@ -173,7 +173,7 @@ class Account:
             self.asked.append(f"{name} (refused)")
             raise Refused(f"{name} with least={fn.__self__.least} tells of fewer than the min_batch={self.rules.min_batch} different rows "  # type: ignore[attr-defined]
                           "that anything here is computed from")
-        if self.apart and (named := sorted(self.apart & texts(fn.__self__))):
+        if self.apart is not None and (named := self.apart.among(fn.__self__)):
             self.asked.append(f"{name} (refused)")
             raise Refused(f"{name} names the column {named[0]!r}, which is not one of groups here: its values have fewer than "
                           f"min_batch={self.rules.min_batch} rows on average")

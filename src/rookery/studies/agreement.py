@@ -74,9 +74,7 @@ class Agreement(Program):
         return out
 
     def others(self, c: Client, agreed: Tensor, column: Tensor) -> Tensor:
-        """For each category 1 where at least `min_batch` of this client's cells are none of the agreed names; how many would tell whether
-        a name that somebody guesses is among them.
-        """
+        """For each category 1 where at least `min_batch` of this client's cells are none of the agreed names."""
         texts = c.rows().texts
         out = torch.zeros(texts.shape[1], dtype=torch.float64)
         for k in range(texts.shape[1]):

@@ -22,6 +22,7 @@ from ..data.tables.schema import Schema
 from ..errors import ConfigError
 from ..federation.engine import Engine, choose
 from ..federation.federation import Federation
+from ..federation.generators import seeded
 from ..federation.ledger import Ledger
 from ..metrics.personal import Adaptation
 from ..models.norm import has_federated_norm
@@ -170,10 +171,10 @@ def pose(config: Description, rows: Data, shape: tuple[int, ...], classes: int, 
     data = config.objective.rows(rows, classes, section.seed, names)
     splits = {name: with_site(held, names) if held is not None and "site" in data.fields else held for name, held in rows.splits.items()}
     data = (Data(data.fields, data.names, data.sizes, splits) if data.fields else rows).to(section.device)
-    torch.manual_seed(section.seed)
-    net = _net(config, shape, classes)
-    given = config.objective.given(Model(net.to(section.device)), data, classes, config.algorithm.solves, counts)
-    return data, given, config.objective.problem(given, getattr(config.algorithm, "batch", None))
+    with seeded(section.seed, torch.device("cpu")):
+        net = _net(config, shape, classes)
+        given = config.objective.given(Model(net.to(section.device)), data, classes, config.algorithm.solves, counts)
+        return data, given, config.objective.problem(given, getattr(config.algorithm, "batch", None))
 
 
 def _personal(config: Description, given: Given, make: _Maker, seed: int) -> Personal | None:

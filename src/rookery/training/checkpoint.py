@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..algorithms.base import Algorithm
+from ..data.sampling import Balanced
 from ..engines.programs import describe
 from ..errors import CheckpointError, FrameError
 from ..federation.federation import Cohort, Federation
@@ -112,7 +113,9 @@ def fingerprint(algorithm: Algorithm[Any], fed: Federation[Problem]) -> str:
     except FrameError as error:
         raise CheckpointError(str(error)) from None
     problem = [type(fed.problem).__name__, repr(fed.problem.sampling), str(fed.setting.precision)]
-    problem += ["distinct rows"] if fed.setting.min_batch > 1 else []  # which changes what is drawn; how large it is does not
+    least, sampling = fed.setting.min_batch, fed.problem.sampling
+    problem += ["distinct rows"] if least > 1 else []  # which changes what is drawn; how large it is changes which groups are drawn as one
+    problem += [f"groups of {least}"] if least > 1 and isinstance(sampling, Balanced) and sampling.field != "labels" else []
     texts = [program, str(fed.setting.seed), str(fed.clients_per_round), fed.cohorts, *fed.data.names, str(fed.data.sizes.tolist()),
              str(fed.weights.tolist()), *fed.data.fingerprint(), *problem]
     return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()

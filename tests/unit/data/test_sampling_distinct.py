@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rookery import Batch, Data, Federation, Minimization, Program
 from rookery.data import Balanced, Draw, Episodes, PerTask, Positives, Replacement, Request, Sampler, Shuffled, Stored, Stratified
-from rookery.errors import DataError
+from rookery.errors import DataError, FewRows
 from rookery.federation import Client
 from rookery.federation.client import ClientContext, Setting
 from rookery.federation.drawing import Drawing
@@ -48,6 +48,34 @@ def drawn(sampler: Sampler, data: Data, request: Request, client: int = 0, min_b
 def repeats(index: Tensor) -> int:
     """How often the most frequent number comes."""
     return int(index.flatten().bincount().max())
+
+
+def people(**kinds: list[int]) -> Data:
+    return Data.from_parts({name: {"kind": torch.tensor(kind), "labels": torch.tensor(kind)} for name, kind in kinds.items()})
+
+
+def test_groups_of_few_rows_are_drawn_as_one() -> None:
+    """A batch that takes groups in turn would say, whatever the site's salt, whose row it has."""
+    data = people(a=[*range(30), *[30] * 20, *[31] * 40], b=[0, 1, 1, 1, 1, 1])
+    turns = [sorted(batch.kind.tolist()) for batch in drawn(Balanced("kind"), data, Request(9), min_batch=5)]
+    assert all([sum(kind < 30 for kind in batch), batch.count(30), batch.count(31)] == [3, 3, 3] for batch in turns)
+    assert len({tuple(batch[:3]) for batch in turns}) > 60  # of 70 draws of 3 in 30
+    plain = [sorted(batch.kind.tolist()) for batch in drawn(Balanced("kind"), data, Request(9), min_batch=1)]
+    assert plain[0] == [*range(9)]
+    alone = [sorted(batch.kind.tolist()) for batch in drawn(Balanced("kind"), data, Request(5), client=1, min_batch=5)]
+    assert {tuple(batch) for batch in alone} == {(0, 1, 1, 1, 1), (1, 1, 1, 1, 1)}  # all rows of the client are one group
+    classes = [sorted(batch.labels.tolist()) for batch in drawn(Balanced("labels"), data, Request(6), client=1, min_batch=2)]
+    assert all(batch.count(0) == 3 for batch in classes)  # a rare class is what batches are balanced for
+
+
+@pytest.mark.parametrize(("sampler", "request_"), [(Stratified("kind", 3), Request(9)), (Positives("kind"), Request(5, 8))])
+def test_nothing_is_drawn_by_a_side_of_few_rows(sampler: Sampler, request_: Request) -> None:
+    data = people(a=[0, 0, 0, 0, *[1] * 40], b=[*[0] * 20, *[1] * 20])
+    with pytest.raises(FewRows, match="fewer than min_batch=5 rows of a client are positive, or are not.*'kind' at client 'a'"):
+        drawn(sampler, data, request_, min_batch=5)
+    drawn(sampler, data, request_, client=1, min_batch=5)
+    drawn(sampler, data, request_, min_batch=1)
+    drawn(replace(sampler, label="labels"), data, request_, min_batch=5)  # type: ignore[type-var]
 
 
 ALL: list[tuple[Any, Request]] = [
@@ -205,7 +233,8 @@ def test_different_rows_count_on_every_engine(engine: str, sampler: Any, request
         value = fed.map(Total(*request_).see, fed.broadcast(torch.zeros(1)))
         if min_batch == least:
             who = ".*at client 'few'" if not isinstance(sampler, Twice | PerTask) and request_ != Request(2, 9) else ""
-            with pytest.raises(DataError, match=f"fewer than min_batch={least} samples.*a batch of {found} was drawn{who}"):
+            said = f"samples.*a batch of {found} was drawn" if not isinstance(sampler, TrainValSampler) else "rows of a client are positive"
+            with pytest.raises(DataError, match=f"fewer than min_batch={least} {said}{who}"):
                 fed.sum(value)
         else:
             fed.sum(value)

@@ -185,6 +185,9 @@ def test_noise_and_the_seed_of_a_batch_are_salted() -> None:
     assert made(SALT)[1] == made(SALT)[1]
     assert not torch.equal(made(SALT)[0], made(0)[0])
     assert made(SALT)[1] != made(0)[1]
+    plain, salted, other = (Setting(problem(), people(), SEED, salt=salt).generator_seed(5) for salt in (0, SALT, SALT + 1))
+    assert plain == 5  # whose number of the draw's own key a mask of dropout could give away
+    assert len({plain, salted, other}) == 3
 
 
 def unmixed(word: int) -> int:

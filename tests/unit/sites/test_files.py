@@ -152,6 +152,46 @@ def test_an_array_of_single_rows_is_none_of_groups(tmp_path: Path) -> None:
         asked("person")
 
 
+def test_a_sampler_names_no_column_of_single_rows(tmp_path: Path) -> None:
+    """Batches that take groups of one row in turn give each row away."""
+    hospitals.write(tmp_path, 'group = "patient"\n' + hospitals.SCHEMA)
+    said = replace(terms(tmp_path, objective={"name": "cross_entropy", "sampling": {"name": "Balanced", "field": "group"}}),
+                   part="rows", encoder=ENCODER)
+    with pytest.raises(Refused, match="the column 'group' is not one of groups here"):
+        prepare(tmp_path, said)
+    prepare(tmp_path, said, hospitals.rules(min_batch=1))
+
+
+def test_the_sensitive_column_is_none_of_single_rows_and_neither_are_its_cells(tmp_path: Path) -> None:
+    r = np.random.default_rng(0)
+    hospitals.write(tmp_path)
+    np.savez(tmp_path / "north.npz", inputs=np.zeros((240, 2), np.float32), labels=np.arange(240) % 16, ward=r.integers(0, 16, 240),
+             person=np.arange(240))
+
+    def asked(sensitive: str, field: str) -> Any:
+        said = terms(tmp_path, objective={"name": "group_dro", "field": field},
+                     algorithm={"name": "FedDRO", "lr": 0.1, "beta": 0.1, "batch": 16})
+        said = replace(said, part="rows", schema=None, label="labels", classes=tuple(map(str, range(16))), sensitive=sensitive,
+                       cells=tuple(range(16 * 240)))
+        return prepare(tmp_path, said, table=None, npz="north.npz", label="labels")
+
+    asked("ward", "ward")
+    for sensitive, field, found in (("person", "ward", "person"), ("ward", "class and group", "class and group")):
+        with pytest.raises(Refused, match=f"the column {found!r} is not one of groups here"):
+            asked(sensitive, field)
+
+
+def test_nothing_is_encoded_but_the_inputs_of_the_schema(tmp_path: Path) -> None:
+    """What the schema leaves out is not looked for among the columns that the owner names."""
+    hospitals.write(tmp_path)
+    allowed = ("age", "sex", "dose", "outcome")
+    number = {"name": "patient", "kind": "number", "mean": 0.0, "scale": 1.0, "missing": False}
+    said = replace(terms(tmp_path), part="rows", encoder={"columns": [*ENCODER["columns"], number]})
+    with pytest.raises(Refused, match="the column 'patient' is encoded, and the schema does not have it among the inputs"):
+        prepare(tmp_path, said, columns=allowed)
+    prepare(tmp_path, replace(said, encoder=ENCODER), columns=allowed)
+
+
 def test_files_without_a_line_of_names_have_those_that_their_owner_gives(tmp_path: Path) -> None:
     hospitals.write(tmp_path)
     expected = prepare(tmp_path, terms(tmp_path))[1]

@@ -127,6 +127,16 @@ def test_greetings_that_are_refused_count_as_runs(tmp_path: Path) -> None:
     assert error(at, greeting()) == ("Refused", "3 runs may be begun here, and they have been or came to nothing (3)")
 
 
+def test_runs_that_were_begun_count_once(tmp_path: Path) -> None:
+    for again in range(2):
+        at = host(tmp_path, replace(ALL, runs=2))
+        for run in ("a", "b", "a"):
+            welcome(at, run)
+        assert error(at, greeting("c")) == ("Refused", "2 runs may be begun here, and they have been")
+        if not again:
+            at.greeted.unlink()  # as where a site is older, or its owner made room
+
+
 def test_a_greeting_that_ends_the_process_counts(tmp_path: Path) -> None:
     def ends(asked: dict[str, Any]) -> Any:
         raise KeyboardInterrupt
@@ -180,7 +190,9 @@ def test_columns_that_tell_rows_apart_are_named_by_no_function(tmp_path: Path) -
         return Minimization(loss), held.only(np.arange(5)).with_splits(test=held)  # few rows to train on
 
     welcome(at := host(tmp_path, replace(ALL, min_batch=5, algorithms=("Subset",)), owner=Own(persons)))
-    assert at.runs[RUN].account.apart == {"person"}
+    apart = at.runs[RUN].account.apart
+    assert apart is not None
+    assert not apart.known  # nothing was looked at
     nested = Subset(RowScores("test", 2, "group_dro", (("field", "person"), ("groups", 40))))
     for program in (DecidedCells("test", "person", 40, 2, 0, 0), nested):
         named = made(at, step("total", program=program) | {"arguments": [{"ref": 1}] * (1 if program is nested else 3)}, clients=[0])
