@@ -71,7 +71,7 @@ def test_groups_of_few_rows_are_drawn_as_one() -> None:
 @pytest.mark.parametrize(("sampler", "request_"), [(Stratified("kind", 3), Request(9)), (Positives("kind"), Request(5, 8))])
 def test_nothing_is_drawn_by_a_side_of_few_rows(sampler: Sampler, request_: Request) -> None:
     data = people(a=[0, 0, 0, 0, *[1] * 40], b=[*[0] * 20, *[1] * 20])
-    with pytest.raises(FewRows, match="fewer than min_batch=5 rows of a client are positive, or are not.*'kind' at client 'a'"):
+    with pytest.raises(FewRows, match=r"fewer than min_batch=5 rows of a client are positive, or are not.*'kind' at client 'a'"):
         drawn(sampler, data, request_, min_batch=5)
     drawn(sampler, data, request_, client=1, min_batch=5)
     drawn(sampler, data, request_, min_batch=1)
