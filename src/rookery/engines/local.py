@@ -173,6 +173,9 @@ class LocalEngine:
         """Nobody comes back by themselves: who is away in a simulation was sent away."""
         return away
 
+    def wait(self) -> bool:
+        return False
+
     def load(self, tag: str, ids: Mapping[int, int], tensors: Mapping[str, Tensor]) -> None:
         for old, new in ids.items():
             clients, kind = tensors[f"{old}.clients"].numpy(), "pool" if f"{old}.pool" in tensors else "rows"

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from torch import Tensor
+
 from .. import errors
 from ..errors import RookeryError, UploadError
 from ..federation.operations import Map, Op, PerClient, Put, Ref, Take
@@ -28,6 +30,8 @@ class Place:
     tags: list[str] = field(default_factory=list)  # checkpoints that it may forget
     programs: set[str] = field(default_factory=set)  # those that it has the same of
     missed: bool = False  # it did not answer
+    saved: bool = False  # it has the last checkpoint
+    lost: bool = False  # nobody has what its clients had made: it stays away
 
     def __post_init__(self) -> None:
         self.rows = {client: row for row, client in enumerate(self.clients)}
@@ -50,6 +54,15 @@ class Asked:
     made: set[int] = field(default_factory=set)
     free: set[int] = field(default_factory=set)
     programs: set[str] = field(default_factory=set)
+
+    def check(self, run: str, header: dict[str, Any], tensors: dict[int, Tensor]) -> None:
+        """Refuse a reply that is an error, or that belongs to something else."""
+        name = self.place.name
+        if "error" in header:
+            raise error_of(header["error"], header.get("client"), name)
+        told = (header.get("site"), header.get("run"), header.get("k"))
+        if told != (name, run, self.place.sent) or set(tensors) != set(range(len(self.clients) * self.wants)):
+            raise UploadError(name, "its reply does not belong to the frame it was sent")
 
 
 class Frames:

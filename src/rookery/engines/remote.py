@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,16 +20,17 @@ from .frames import Buffer, expect, natural, numbers, pack, unpack
 from .memory import keep_large_blocks
 from .places import Asked, Frames, Place, error_of, in_words
 from .programs import digest_of
-from .roster import Roster, Welcome, hello, roster
+from .roster import Roster, hello, roster, welcome_of
 from .transaction import booked
 from .transport import Transport
 
 TRIES = 3
 SECONDS = 60.0
+PAUSE = 0.5  # seconds between two looks at a site where nobody listens
 ROLL = 2.0  # seconds that a site has to say that it is there
 LOG = logging.getLogger(__name__)
+AWAY = "clients away"  # in a checkpoint: those whose sites have not kept their part of it
 FINISH = 0  # the number under which the constants of `prepare` travel
-
 
 Reply = tuple[dict[str, Any], dict[int, Tensor]]
 
@@ -54,6 +56,7 @@ class Remote:
         self.said: dict[str, Any] = {}
         self.last: tuple[Index, list[tuple[Place, list[int], list[int]]]] | None = None
         self.frame_bytes = 0
+        self.down, self.ends = False, 0.0  # whether nobody listened at a site, and until when it might have answered
 
     def bind(self, setting: Setting) -> None:
         keep_large_blocks()
@@ -78,7 +81,7 @@ class Remote:
         for _ in range(self.tries):
             if missing := [site for site in sites if isinstance(replies.get(site, TimeoutError()), Exception)]:
                 replies |= self.transport.exchange(dict.fromkeys(missing, frame), self.seconds)
-        welcomes = [_welcome(site, replies[site]) for site in sites]
+        welcomes = [welcome_of(site, replies[site]) for site in sites]
         found, first, self.greeted = roster(welcomes), 0, []
         for welcome in welcomes:
             clients = list(range(first, first + len(welcome.clients)))
@@ -149,6 +152,7 @@ class Remote:
         out: dict[str, Reply] = {}
         missing = {one.place.name: one for one in asked}
         trouble: dict[str, Exception] = {}
+        self.ends = time.monotonic() + self.tries * self.seconds
         for _ in range(self.tries):
             frames = {name: one.frame for name, one in missing.items()}
             assert self.transport is not None
@@ -165,24 +169,17 @@ class Remote:
                 break
         for one in asked:
             one.place.missed = one.place.name in missing
+        self.down = any(isinstance(trouble.get(name), ConnectionError) for name in missing)
         for one in missing.values():
             raise self._away(one.place, f"{trouble.get(one.place.name, 'no reply')}, {self.tries} times over")
         for one in asked:
-            self._check(one, *out[one.place.name])
+            one.check(self.run, *out[one.place.name])
         return out
 
     def _away(self, place: Place, why: str) -> Away:
         error = Away(place.name, why)
         error.clients = tuple(self.clients[client] for client in place.clients)
         return error
-
-    def _check(self, one: Asked, header: dict[str, Any], tensors: dict[int, Tensor]) -> None:
-        name = one.place.name
-        if "error" in header:
-            raise error_of(header["error"], header.get("client"), name)
-        told = (header.get("site"), header.get("run"), header.get("k"))
-        if told != (name, self.run, one.place.sent) or set(tensors) != set(range(len(one.clients) * one.wants)):
-            raise UploadError(name, "its reply does not belong to the frame it was sent")
 
     def _commit(self, asked: Sequence[Asked]) -> None:
         for one in asked:
@@ -211,13 +208,26 @@ class Remote:
 
     def save(self, tag: str, ids: Sequence[int]) -> dict[str, Tensor]:
         """Every site keeps these values under `tag`, in its own folder; none comes to the server."""
-        if ids:  # a site that is away has nothing to load later, and will say so
-            self._everyone([{"op": "save", "tag": tag, "ids": list(ids)}], {}, [place for place in self.places if not place.missed])
-        return {}
+        if not ids:
+            return {}
+        self._everyone([{"op": "save", "tag": tag, "ids": list(ids)}], {}, [place for place in self.places if not place.missed])
+        for place in self.places:
+            place.saved = not place.missed
+        away = [client for place in self.places if place.missed for client in place.clients]
+        return {AWAY: torch.tensor(away)} if away else {}
 
     def load(self, tag: str, ids: Mapping[int, int], tensors: Mapping[str, Tensor]) -> None:
-        """Every site takes these values, under new numbers, from what it kept under `tag`."""
-        replies = self._everyone([{"op": "load", "tag": tag, "ids": [list(pair) for pair in ids.items()]}], {}) if ids else {}
+        """Every site takes these values, under new numbers, from what it kept under `tag`; those that were away then stay away."""
+        away = {*tensors[AWAY].tolist()} if ids and AWAY in tensors else set[int]()
+        for place in self.places:
+            place.lost = bool(away & {*place.clients})
+            place.missed, place.saved = place.lost, not place.lost
+            if place.lost:
+                place.own = {}
+                LOG.warning("site %s was away when the checkpoint was made, and nobody has what its clients had made: the run goes on "
+                            "without it", place.name)
+        there = [place for place in self.places if not place.lost]
+        replies = self._everyone([{"op": "load", "tag": tag, "ids": [list(pair) for pair in ids.items()]}], {}, there) if ids else {}
         for place in [place for place in self.places if place.name in replies]:
             for entry in expect(replies[place.name][0], "loaded", list):
                 match entry:
@@ -234,14 +244,15 @@ class Remote:
     def roll_call(self, away: set[str]) -> set[str]:
         """Ask every site whether it is there, and what it holds.
 
-        One that was restarted begins anew, with the constants of the problem, if nothing that it made is still in use.
+        One that was restarted begins anew, with the constants of the problem, if nothing that it made is still in use. One that was away,
+        whose part of it no checkpoint has, stays away.
         """
         assert self.transport is not None
         frame = pack({"run": self.run, "roll": True}, {})
         replies = self.transport.exchange({place.name: frame for place in self.places}, min(self.seconds, ROLL))
         for place in self.places:
             reply, place.missed = replies[place.name], True
-            if isinstance(reply, Exception):
+            if isinstance(reply, Exception) or place.lost:
                 continue
             try:
                 header, _ = unpack(reply)
@@ -254,12 +265,29 @@ class Remote:
             place.missed, place.sent = False, max(place.sent, counter)
             if place.base != 0 and place.base not in holds:
                 lost = set().union(*place.own.values()) - place.late
+                if lost and not place.saved and away & {self.clients[client] for client in place.clients}:
+                    place.lost = place.missed = True
+                    LOG.warning("site %s is back without %d of the values that the run counts on, and no checkpoint has them: the run goes "
+                                "on without it", place.name, len(lost))
+                    continue
                 place.base, place.shared, place.own, place.late, place.programs = 0, set(), {}, set(), set()
                 if self.constants is not None:
                     self._everyone([{"op": "finish", "total": FINISH}], {FINISH: self.constants}, [place])
                 if lost:
                     raise StateLost(f"site {place.name!r} has come back without {len(lost)} of the values that the run counts on")
         return {self.clients[client] for place in self.places if place.missed for client in place.clients}
+
+    def wait(self) -> bool:
+        """Wait for sites where nobody listens, as long as they may take to answer: whether all are there again."""
+        if self.down and time.monotonic() < self.ends:
+            names = ", ".join(place.name for place in self.places if place.missed)
+            LOG.warning("waiting for %s, where nobody answers, %.0f s at most", names, self.ends - time.monotonic())
+        while self.down and (rest := self.ends - time.monotonic()) > 0:
+            time.sleep(min(PAUSE, rest))
+            self.down = bool(self.roll_call(set()))
+            if not self.down:
+                return True
+        return False
 
     def _everyone(self, ops: list[Any], values: dict[int, Tensor], places: Sequence[Place] | None = None) -> dict[str, Reply]:
         """Operations of the sites as a whole, or of some; constants are not kept among the values."""
@@ -270,19 +298,3 @@ class Remote:
         replies = self._ask(asked)
         self._commit(asked)
         return replies
-
-
-def _welcome(site: str, reply: bytes | Exception) -> Welcome:
-    """A site's answer to a hello."""
-    if isinstance(reply, Exception):
-        raise Away(site, f"it did not answer to the hello of this run: {reply}")
-    header, _ = unpack(reply)
-    if "error" in header:
-        raise error_of(header["error"], site, site)
-    match header.get("welcome"):
-        case {"clients": list(clients), "counter": int(counter), "digest": str(digest), "salt": str(salt), "min_batch": int(least),
-              "splits": dict(splits)} if header.get("site") == site and counter >= 0 and all(
-                  isinstance(client, list) and [type(entry) for entry in client] == [str, int] for client in clients) and all(
-                  isinstance(sizes, list) and [type(size) for size in sizes] == [int] * len(clients) for sizes in splits.values()):
-            return Welcome(site, [(name, size) for name, size in clients], counter, digest, salt, least, splits)
-    raise UploadError(site, f"its welcome has no known form; it says that it is {header.get('site')!r}")

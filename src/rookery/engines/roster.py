@@ -13,8 +13,9 @@ import torch
 
 from .. import __version__
 from ..data.store import Data
-from ..errors import EngineError
-from .frames import VERSION
+from ..errors import Away, EngineError, UploadError
+from .frames import VERSION, unpack
+from .places import error_of
 
 
 class Roster(Data):
@@ -70,3 +71,19 @@ def _those_with(names: Sequence[str], sizes: Sequence[int]) -> Roster | None:
     """The clients that have rows of a split."""
     there = [(name, size) for name, size in zip(names, sizes, strict=True) if size]
     return Roster({}, tuple(name for name, _ in there), np.asarray([size for _, size in there], dtype=np.int64)) if there else None
+
+
+def welcome_of(site: str, reply: bytes | Exception) -> Welcome:
+    """A site's answer to a hello."""
+    if isinstance(reply, Exception):
+        raise Away(site, f"it did not answer to the hello of this run: {reply}")
+    header, _ = unpack(reply)
+    if "error" in header:
+        raise error_of(header["error"], site, site)
+    match header.get("welcome"):
+        case {"clients": list(clients), "counter": int(counter), "digest": str(digest), "salt": str(salt), "min_batch": int(least),
+              "splits": dict(splits)} if header.get("site") == site and counter >= 0 and all(
+                  isinstance(client, list) and [type(entry) for entry in client] == [str, int] for client in clients) and all(
+                  isinstance(sizes, list) and [type(size) for size in sizes] == [int] * len(clients) for sizes in splits.values()):
+            return Welcome(site, [(name, size) for name, size in clients], counter, digest, salt, least, splits)
+    raise UploadError(site, f"its welcome has no known form; it says that it is {header.get('site')!r}")

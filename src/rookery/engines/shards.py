@@ -148,6 +148,9 @@ class Shards:
         """Nobody comes back by themselves: who is away in a simulation was sent away."""
         return away
 
+    def wait(self) -> bool:
+        return False
+
     def load(self, tag: str, ids: Mapping[int, int], tensors: Mapping[str, Tensor]) -> None:
         tasks = {}
         for k, known in enumerate(self.known):

@@ -46,6 +46,10 @@ class Engine(Protocol):
         """
         ...
 
+    def wait(self) -> bool:
+        """Wait for who did not answer last, where that may help and there is time left: whether all are there again."""
+        ...
+
 
 # imported when they are asked for: an engine knows the federation, not the other way round
 ENGINES = {"auto": "rookery.engines.auto:Auto", "loop": "rookery.engines.loop:Loop", "vectorised": "rookery.engines.vectorised:Vectorised",

@@ -302,13 +302,16 @@ class Federation(Cohort[P_co]):
         return Cohort(self, np.sort(able[chosen]), even)
 
     def missed(self, error: Away | StateLost) -> None:
-        """After a round that came to nothing: who is away from now on. Raises what it is given where too few are left to play it again.
+        """After a round that came to nothing: who is away from now on. Where too few are left to play it again, they are waited for, and
+        it raises what it is given if they do not come.
 
         Nobody is away then: whoever tries again asks all of those that the quorum asks for.
         """
         gone = set(error.clients or [error.client]) if isinstance(error, Away) else self.engine.roll_call(self.away)
         if self.population - len(self.away | gone) < self.quorum:
             self.away = set()
+            if isinstance(error, Away) and self.engine.wait():
+                return
             raise error
         self.away = self.away | gone
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..algorithms.base import Algorithm
 from ..data.sampling import Balanced
 from ..engines.programs import describe
-from ..errors import CheckpointError, FrameError
+from ..errors import CheckpointError, FrameError, StateLost
 from ..federation.federation import Cohort, Federation
 from ..federation.placed import Placed
 from ..problems.base import Problem
@@ -72,6 +72,10 @@ def load(path: Path | str, algorithm: Algorithm[Any], fed: Federation[Problem]) 
     notes = {name: note for name, note in header["fields"].items() if isinstance(note, dict)}
     fresh = {name: fed.pending.number() for name in notes}  # other handles of this federation may still hold the old numbers
     fed.engine.load(header["tag"], {note["id"]: fresh[name] for name, note in notes.items()}, tensors)
+    before, fed.away = fed.away, fed.engine.roll_call(fed.away)
+    if fed.away - before and fed.population - len(fed.away) < fed.quorum:
+        raise StateLost(f"{path} was saved without {', '.join(sorted(fed.away))}, and of {fed.population} clients the quorum asks for "
+                        f"{fed.quorum}: begin another run, or lower the quorum")
     cohorts: dict[tuple[int, ...], Cohort[Problem]] = {}
     values: dict[str, Any] = {}
     for name, note in header["fields"].items():
