@@ -126,8 +126,11 @@ class Predictor:
         other = len(place) if column["other"] else -1
         missing = len(place) + column["other"] if column["missing"] else -1
         own, codes = self._own_missing(column), []
+        spelt = {form: value for value in place if value.lower() in ("true", "false")
+                 for form in (value.lower(), value.upper(), value.capitalize()) if form not in place}
         for row in rows:
             text = as_text(row[column["name"]])
+            text = spelt.get(text, text)
             # a known value may look like a missing one ("NA" is a country), unless the encoder itself says that it is missing
             codes.append(missing if text in own else place.get(text, missing if text in MISSING else other))
         every = torch.arange(len(place) + column["other"] + column["missing"])
@@ -219,7 +222,7 @@ def as_text(cell: Any) -> str:
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return ""
     if isinstance(cell, bool):
-        return "true" if cell else "false"
+        return "True" if cell else "False"
     return str(int(cell) if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53 else cell).strip(AROUND)
 
 

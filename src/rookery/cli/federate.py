@@ -82,7 +82,8 @@ def _foretell(voice: Voice, config: Description, on: str, sites: Path | None, mi
 
 def _over_flare(voice: Voice, config: Description, sites: Path, folder: Path, label: str, resume: bool, minutes: float | None) -> None:
     """Submit the run as a job of FLARE's, follow it, and fetch what it left; Ctrl-C aborts the job, and --resume submits another."""
-    from ..studies.federating import agreed_schema, words_of
+    from ..studies.encoding import agreed_schema
+    from ..studies.federating import words_of
     from ..training.keeper import refuse_taken
 
     meeting = over_flare(sites)

@@ -153,6 +153,13 @@ def hold_out(data: Data, share: float, seed: int = 0, groups: str | None = None)
     return data.only(np.flatnonzero(~held)), data.only(np.flatnonzero(held))
 
 
+def holds_out(data: Data, share: float, seed: int = 0, groups: str | None = None) -> bool:
+    """Whether any client has rows that `hold_out` takes."""
+    if groups is None:
+        return int(data.sizes.max()) > 1
+    return bool(by_hash(data.column(groups).cpu().numpy().astype(np.int64), share, seed, "validation").any())
+
+
 def _hold_groups_out(data: Data, share: float, seed: int, groups: str) -> tuple[Data, Data]:
     held = by_hash(data.column(groups).cpu().numpy().astype(np.int64), share, seed, "validation")
     owner = np.repeat(np.arange(len(data.sizes)), data.sizes)

@@ -152,7 +152,9 @@ class _Line:
                 self.missing.answered(self.site)
             self.replies.put(ConnectionError("it has ended the connection"))
         except grpc.RpcError as error:
-            self.replies.put(ConnectionError(f"{error.code().name.lower()}: {error.details()}"))  # type: ignore[attr-defined]
+            said = str(error.details())  # type: ignore[attr-defined]
+            other = "; another site answers there, or its certificate is of another name than this" if "Hostname Verif" in said else ""
+            self.replies.put(ConnectionError(f"{error.code().name.lower()}: {said}{other}"))  # type: ignore[attr-defined]
         self.ended = True
         self.missing.answered(self.site)
         self.frames.put(None)  # nobody will take another one

@@ -11,7 +11,8 @@ from typing import Any
 from ..engines.transport import Transport
 from ..errors import ConfigError, EngineError
 from ..studies.description import parse
-from ..studies.federating import KEPT, Meeting, agreed_schema, from_words, name_of, refuse_pooled, words_of
+from ..studies.encoding import agreed_schema
+from ..studies.federating import KEPT, Meeting, from_words, name_of, refuse_pooled, words_of
 from ..training.files import write_whole
 from .bench import ANY
 from .finishing import FIT, method_folder

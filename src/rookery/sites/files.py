@@ -27,9 +27,10 @@ from ..errors import ConfigError, DataError, Refused
 from ..objectives import balanced_cross_entropy, cross_entropy
 from ..problems.base import Problem
 from ..studies.agreement import name_bytes, raw_problem
-from ..studies.build import Encoding, divide, pose, raw_rows, sites_fields
+from ..studies.build import divide, pose, sites_fields
 from ..studies.cells import CELLS, number_cells
 from ..studies.choices import ModelSection
+from ..studies.encoding import Encoding, raw_rows
 from ..studies.modules import find_allowed
 from ..studies.terms import Terms
 from .apart import Apart, many
@@ -182,7 +183,8 @@ class Files:
         train, test, values = self._table(terms, options) if self.section.table else self._arrays(terms, options)
         owner, later = self._owners(train), self._owners(test) if len(test) else None
         rest = None if later is None else Data.by_site(sites_fields(test), later.tolist())
-        data = divide(config, train, owner, terms.split, {"test": rest if rest is None else rest.of_clients({*owner.tolist()})})
+        data = divide(config, train, owner, terms.split, {"test": rest if rest is None else rest.of_clients({*owner.tolist()})},
+                      all_here=False)
         if terms.part == "columns":
             data = raw_rows(train.rows, data, _say) if train.rows is not None else _raw_labels(data, train.classes)
         elif train.rows is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,8 @@ class Service:
         if certificates is None and not address.startswith("unix:"):
             raise ConfigError(f"a site that listens at {address!r} needs certificates, so that nobody else can ask it anything: write "
                               "certificates = \"folder\", or listen at a unix:path")
+        if not address.startswith("unix:") and not re.fullmatch(r".*:[0-9]+", address):
+            raise ConfigError(f"listen is \"host:port\", as in \"0.0.0.0:7443\", or \"unix:path\"; got {address!r}")
         handler = grpc.method_handlers_generic_handler("rookery.Site", {"Answer": grpc.stream_stream_rpc_method_handler(self._answers)})
         self.turns, self.ending = threading.Semaphore(FRAMES), False
         self.idle: set[Any] = set()  # lines on which nothing is under way

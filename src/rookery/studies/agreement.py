@@ -18,7 +18,7 @@ from torch import Tensor
 from ..data.batch import Batch
 from ..data.tables.cells import is_missing
 from ..data.tables.encoder import Category, Encoder, Number, Say, values_of
-from ..data.tables.kinds import order
+from ..data.tables.kinds import order, spellings
 from ..data.tables.schema import ColumnSchema, Schema
 from ..data.tables.sheet import Sheet
 from ..errors import ConfigError, DataError, ProblemError
@@ -32,6 +32,7 @@ from .cells import Tally
 LEAST = 10  # rows of a category at one site, for its name to leave that site
 WIDEST = 200  # bytes of a category's name
 LARGEST = 1e150  # whose square is a number too
+SAME = ({"1", "true", "yes"}, {"0", "false", "no"})  # ways to write one class of two
 MOST = 1000  # categories of a column
 
 
@@ -229,6 +230,12 @@ def agree_on_arrays(fed: Federation[Any], least: int = LEAST) -> tuple[tuple[str
     if labels.other or labels.missing:
         raise DataError(f"every class needs {least} training rows at some site, for its name to be told to the others; lower "
                         "data.category_rows, or leave the rows of other classes out")
+    alike = spellings("labels", labels.categories)
+    for same in SAME:
+        if len(both := [name for name in labels.categories if name.lower() in same]) > 1:
+            alike = alike or f"{' and '.join(map(repr, both))} are different classes, as sites write them"
+    if alike:
+        raise DataError(f"labels must be written alike at all sites: {alike}")
     with fed.phase("setup"):
         forms = fed.collect(fed.map(program.form, fed.broadcast(torch.zeros(1))))
     for name, form in zip(fed.data.names, forms, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -15,10 +15,8 @@ from torch import Tensor, nn
 from ..data import Data
 from ..data.partition import spread_alike
 from ..data.readers import Table
-from ..data.split import hold_out
-from ..data.tables.encoder import Category, Encoder, Say
-from ..data.tables.rows import Rows, fingerprint
-from ..data.tables.schema import Schema
+from ..data.split import hold_out, holds_out
+from ..data.tables.rows import fingerprint
 from ..errors import ConfigError
 from ..federation.engine import Engine, choose
 from ..federation.federation import Federation
@@ -32,10 +30,10 @@ from ..objectives.given import Given
 from ..problems.base import Problem
 from ..problems.kinds import Minimization
 from ..problems.model import Model
-from .agreement import agree, raw_fields, raw_problem
 from .cells import CELLS, Tally, number_cells
 from .choices import ModelSection
 from .description import Description
+from .encoding import Encoding, agree_here
 from .job import Job
 from .personal import Personal
 from .sections import SitesSection
@@ -104,19 +102,25 @@ def prepare(config: Description, split: int = 0) -> Prepared:
     later = {} if config.data.test_at == "server" else {"test": _at_sites(sites, train, site, test, seed)}
     data, setup = divide(config, train, site, split, later), Ledger()
     if train.rows is not None:
-        encoder, said = _agree(config, train.rows, data, setup)
+        encoder, said = agree_here(config, train.rows, data, setup)
         encoding = Encoding(encoder, train.rows, said.append)
         data, test = encoding.of(data), test.with_inputs(encoding.inputs, encoder)
         notes = [*notes, *dict.fromkeys(said)]
     return Prepared(data, test, tuple(notes), setup)
 
 
-def divide(config: Description, train: Table, site: NDArray[np.str_], split: int, later: Mapping[str, Data | None]) -> Data:
-    """The rows with their sites, each of which holds some out; `later` has the test rows, where sites have any."""
-    data = Data.by_site(sites_fields(train), site.tolist())
-    data, held = hold_out(data, config.data.validation, config.federation.seed + SPLIT * split,
-                          groups="group" if "group" in data.fields else None)
-    data = data.with_splits(validation=held, **{name: rows for name, rows in later.items() if rows is not None})
+def divide(config: Description, train: Table, site: NDArray[np.str_], split: int, later: Mapping[str, Data | None],
+           all_here: bool = True) -> Data:
+    """The rows with their sites, each of which holds some out; `later` has the test rows, where sites have any.
+
+    all_here: whether these are all rows of a federation, some of which must be held out
+    """
+    data, held = Data.by_site(sites_fields(train), site.tolist()), None
+    rule = config.data.validation, config.federation.seed + SPLIT * split, "group" if "group" in data.fields else None
+    if all_here or holds_out(data, *rule):
+        data, held = hold_out(data, *rule)
+    later = {**later, "validation": held}
+    data = data.with_splits(**{name: rows for name, rows in later.items() if rows is not None})
     return Data(data.fields, data.names, data.sizes, {**later, **data.splits})  # sites may have none of a split that others have
 
 
@@ -209,48 +213,6 @@ def _large_enough(train: Table, site: NDArray[np.str_], least: int) -> tuple[Tab
     return train.take(kept), site[kept], [said]
 
 
-class Encoding:
-    """All rows of a table encoded by what the sites agreed on; `say` is told about cells."""
-
-    def __init__(self, encoder: Encoder, rows: Rows, say: Say) -> None:
-        self.inputs = torch.from_numpy(encoder(rows.sheet, rows.schema, say))
-
-    def of(self, data: Data) -> Data:
-        """Rows whose inputs were their numbers."""
-        splits = {name: None if rows is None else self.of(rows) for name, rows in data.splits.items()}
-        return Data({**data.fields, "inputs": self.inputs[data.fields["inputs"]]}, data.names, data.sizes, splits)
-
-
-def raw_rows(rows: Rows, data: Data, say: Say) -> Data:
-    """The training rows before they are encoded; those that are held out are told of, and not used."""
-    raw, at = raw_fields(rows.sheet, rows.schema, say), data.fields["inputs"]
-    return Data({name: field[at] for name, field in raw.items()} | {"labels": data.fields["labels"]}, data.names, data.sizes, data.splits)
-
-
-def _agree(config: Description, rows: Rows, data: Data, ledger: Ledger) -> tuple[Encoder, list[str]]:
-    """The sites' encoder: from sums over their training rows, and from names of categories; and what there is to say about cells."""
-    section, notes = config.federation, list(rows.notes)
-    own = raw_rows(rows, data, notes.append)
-    fed = Federation(raw_problem(), own, engine=choose(section.engine), only_sums=section.only_sums, min_batch=section.min_batch,
-                     seed=section.seed)
-    return agreed_encoder(config, fed, rows.schema, ledger, notes), notes
-
-
-def agreed_encoder(config: Description, fed: Federation[Any], schema: Schema, ledger: Ledger, notes: list[str]) -> Encoder:
-    """What the clients of a federation over raw rows agree on; what there is to say about it is added to the notes."""
-    encoder = agree(fed, schema, config.data.category_rows)
-    ledger.absorb(fed.ledger)
-    shared = [column.name for column in encoder.columns if isinstance(column, Category) and column.other]
-    if shared:
-        notes.append(f"values of {', '.join(map(repr, shared[:6]))} that no site has {config.data.category_rows} training rows of share "
-                     "one column each, \"other\": declare them under categories in the schema to tell them apart")
-    empty = next((c for c in encoder.columns if isinstance(c, Category) and not c.categories), None)
-    if empty is not None:
-        notes.append(f"no site has {config.data.category_rows} training rows of any value of {empty.name!r}, which says nothing then: "
-                     "declare its categories in the schema, or lower data.category_rows")
-    return encoder
-
-
 def _at_sites(sites: SitesSection, train: Table, site: NDArray[np.str_], test: Table, seed: int) -> Data:
     """The test rows at the sites: as their own column says, or as the training rows of their class were spread."""
     if sites.how == "column":
@@ -260,7 +222,7 @@ def _at_sites(sites: SitesSection, train: Table, site: NDArray[np.str_], test: T
     known = np.isin(owners, site)
     if not known.all() and sites.least == 1:
         raise ConfigError(f"data.test_at = \"sites\" leaves test rows with the sites that train, and {int((~known).sum())} of them belong "
-                          f"to {owners[~known][0]!r}, which has no training rows: write test_at = \"server\", or least in [sites]")
+                          f"to {str(owners[~known][0])!r}, which has no training rows: write test_at = \"server\", or least in [sites]")
     return Data.by_site({name: column[torch.from_numpy(known)] for name, column in sites_fields(test).items()}, owners[known].tolist())
 
 

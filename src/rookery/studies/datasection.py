@@ -88,6 +88,9 @@ class DataSection:
         if own and sources and not self.path and self.npz is None:
             raise ConfigError(f"{own[0]} names a column or file of your own table; it goes with table or npz")
         kept = self.keep and not (self.schema and not sources)  # a schema's columns may be kept where it has no rows here
+        if not sources and (odd := next((name for name in ("drop", "text", "delimiter") if getattr(self, name)), None)):
+            raise ConfigError(f"{odd} is about a table here; for the rows of real sites it is said in the schema ({self.schema}), as the "
+                              "kind of a column, and a site's files may be written in a way of their own")
         if (kept or self.drop or self.text or self.delimiter is not None or (self.schema and sources)) and not self.path:
             raise ConfigError("keep, drop, text and schema are about the columns of a table, and delimiter is of one; an npz file has the "
                               "arrays you put into it")

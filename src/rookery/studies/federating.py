@@ -16,7 +16,6 @@ import torch
 
 from ..data.readers.base import NoRows
 from ..data.tables.rows import Rows
-from ..data.tables.schema import Schema, read_schema
 from ..data.tables.sheet import from_frame
 from ..engines.remote import SECONDS, TRIES, Remote
 from ..engines.roster import Roster
@@ -27,8 +26,9 @@ from ..federation.ledger import Ledger
 from ..training.files import write_whole
 from ..training.keeper import CHECKPOINT
 from .agreement import agree_on_arrays, count_positives, raw_problem
-from .build import Prepared, agreed_encoder, assemble
+from .build import Prepared, assemble
 from .description import Description, describe, parse, read_tree
+from .encoding import agreed_encoder, agreed_schema
 from .job import Job
 from .terms import Terms
 from .values import build_section, nearest
@@ -183,6 +183,9 @@ def prepare_at(config: Description, reached: Reached, split: int = 0) -> Prepare
 
     fed = made(terms)
     roster = fed.data
+    if (split_of_none := next((name for name, rows in roster.splits.items() if rows is None), None)) is not None:
+        raise ConfigError(f"no site can hold {split_of_none} rows out of so few, or without splitting a group: bring more rows, or take "
+                          "other shares")
     terms = replace(terms, names=roster.names)
     if schema is None:
         classes, shape = agree_on_arrays(fed, data.category_rows)
@@ -202,34 +205,16 @@ def prepare_at(config: Description, reached: Reached, split: int = 0) -> Prepare
     return Prepared(roster, test.binary(named) if named else test, tuple(notes), setup, AtSites(reached, terms, fed))
 
 
-def agreed_schema(config: Description) -> Schema:
-    """The schema that the server gives to all sites: with classes, and with the values of columns that are kept."""
-    data = config.data
-    if data.schema is None:
-        raise ConfigError("real sites must read their tables alike, by a schema: write one with rookery look, correct it, and name it in "
-                          "[data] schema = \"schema.toml\"")
-    schema = read_schema(data.schema)
-    schema = replace(schema, keep=(*schema.keep, *(name for name in data.keep if name not in schema.keep)),
-                     group=data.group or schema.group, positive=tuple(map(str, data.positive)) or schema.positive)
-    if len(schema.classes) < 2:
-        raise ConfigError(f"real sites must agree on classes: write classes = [\"…\", \"…\"] into {data.schema}, those of {schema.label!r}")
-    if len(schema.classes) == 2 and not schema.positive:
-        raise ConfigError(f"which of {schema.classes[0]!r} and {schema.classes[1]!r} is the positive class? Write positive = "
-                          f"[\"{schema.classes[1]}\"] into {data.schema}, or the other one")
-    lacking = next((name for name in schema.keep if name not in schema.declared), None)
-    if lacking is not None:
-        raise ConfigError(f"the column {lacking!r} is kept, and its values are numbered alike at all sites: declare them in {data.schema}, "
-                          f"as in [columns.{lacking}] categories = [\"…\"]")
-    classes = tuple(sorted(schema.classes, key=lambda name: name in schema.positive)) if len(schema.classes) == 2 else schema.classes
-    return replace(schema, classes=classes)
-
-
 def refuse_pooled(config: Description) -> None:
     """What needs all rows in one place."""
     data, sites = config.data, config.sites
     if data.name is not None:
         raise ConfigError(f"[data] name = \"{data.name}\" is a data set of one place; the rows of real sites are in files of theirs: write "
                           "schema = \"schema.toml\" instead")
+    where = next((name for name in ("table", "csv", "site", "test") if getattr(data, name)), None) if data.schema is not None else None
+    if where is not None:
+        raise ConfigError(f"[data] {where} is about rows in one place, and each real site says in [rows] of its own file where its rows "
+                          "are: leave it out")
     if data.test_at != "sites":
         raise ConfigError("the test rows of real sites stay there: write test_at = \"sites\" in [data]")
     thinned = next((name for name in ("keep_positives", "positive_share", "long_tail", "minority") if getattr(data, name)), None)

@@ -15,6 +15,24 @@ from rookery.errors import DataError
 R = np.random.default_rng(0)
 
 
+def test_what_eight_bits_would_clip_is_refused(tmp_path: Path) -> None:
+    """An X-ray of twelve bits is white where it is brought to eight."""
+    for name, image in (("a.png", np.full((3, 3), 4000, dtype=np.uint16)), ("b.tif", np.full((3, 3), 0.5, dtype=np.float32))):
+        (tmp_path / name / "ill").mkdir(parents=True)
+        Image.fromarray(image).save(tmp_path / name / "ill" / name)
+        with pytest.raises(DataError, match=rf"pictures have 8 bits a colour, but .*{name} has more \(Pillow's mode (I;16|F)\)"):
+            read_images(tmp_path / name)
+
+
+def test_a_folder_named_train_is_no_class(tmp_path: Path) -> None:
+    for label in ("cat", "dog"):
+        (tmp_path / "train" / label).mkdir(parents=True)
+        Image.fromarray(R.integers(0, 256, (3, 3, 3), dtype=np.uint8)).save(tmp_path / "train" / label / "0.png")
+    with pytest.raises(DataError, match=r"it has 'train', with folders, and not the other one: bring that, or name .*train"):
+        read_images(tmp_path)
+    assert read_images(tmp_path / "train")[0].classes == ("cat", "dog")
+
+
 def test_a_folder_of_pictures_round_trips(tmp_path: Path) -> None:
     images = R.integers(0, 256, (12, 5, 4, 3), dtype=np.uint8)
     for i, image in enumerate(images):

@@ -99,7 +99,8 @@ def test_where_nobody_may_listen(tmp_path: Path, capfd: pytest.CaptureFixture[st
     for entries, sentence in ((('listen = "127.0.0.1:0"',), "a site that listens at '127.0.0.1:0' needs certificates"),
                               ((), "write certificates = "),
                               (('listen = "unix:/nowhere/socket"',), "nobody can listen at 'unix:/nowhere/socket' here"),
-                              (('listen = "nowhere"', 'certificates = "north"'), "nobody can listen at 'nowhere' here")):
+                              (('listen = "nowhere"', 'certificates = "north"'), 'listen is "host:port", as in'),
+                              (('listen = "nowhere:7443"', 'certificates = "north"'), "nobody can listen at 'nowhere:7443' here")):
         with pytest.raises(ConfigError, match=re.escape(sentence)):
             served(tmp_path, *entries)
     first = served(tmp_path, 'listen = "127.0.0.1:0"', 'certificates = "north"')

@@ -28,6 +28,10 @@ def read_images(path: str | Path, size: int | tuple[int, int] | None = None, *, 
     every site chooses its test rows by itself.
     """
     root = locate(path)
+    alone = [name for name in ("train", "test") if (root / name).is_dir()]
+    if len(alone) == 1 and any(path.is_dir() for path in (root / alone[0]).iterdir()):
+        raise DataError(f"{root} has folders of classes, or train and test with these in them; it has {alone[0]!r}, with folders, and not "
+                        f"the other one: bring that, or name {root / alone[0]}")
     given = (root / "train").is_dir() and (root / "test").is_dir()
     files = [_files(part) for part in ([root / "train", root / "test"] if given else [root])]
     classes, labels = codes(*([file.relative_to(part).parts[0] for file in own]
@@ -75,6 +79,9 @@ def decode(source: Path | bytes, name: str, mode: str, size: tuple[int, int] | N
         raise DataError("reading pictures needs Pillow, which is not installed; pip install pillow") from None
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as picture:
+            if picture.mode in ("I", "F") or picture.mode.startswith("I;"):
+                raise DataError(f"pictures have 8 bits a colour, but {name} has more (Pillow's mode {picture.mode}), and what of its range "
+                                "matters is not known: save it with 8 bits, of the range that you want")
             converted: Any = picture.convert(mode)
             if size is not None and converted.size != size[::-1]:
                 converted = converted.resize(size[::-1], Image.Resampling.BILINEAR)

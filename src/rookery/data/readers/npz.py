@@ -74,7 +74,9 @@ def labelled_arrays(path: Path, label: str, inputs: str) -> dict[str, NDArray[An
 
 
 def texts(array: NDArray[Any]) -> list[str]:
-    """The values by name; whole numbers are the same with and without a point."""
+    """The values by name; whole numbers are the same with and without a point, and yes and no are 1 and 0."""
+    if array.dtype.kind == "b":
+        array = array.astype(np.int64)
     floats = array.dtype.kind == "f" and bool((np.abs(array) < 2**53).all()) and bool((array == np.floor(array)).all())
     return [str(value) for value in (array.astype(np.int64) if floats else array).tolist()]
 

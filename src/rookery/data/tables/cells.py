@@ -110,13 +110,15 @@ def parse_dates(cells: pd.Series[str], form: str) -> NDArray[np.float64]:
     >>> import pandas as pd
     >>> parse_dates(pd.Series(["02.01.1970", "no date"]), "%d.%m.%Y").tolist()
     [1.0, nan]
+    >>> parse_dates(pd.Series(["9999-12-31", "0001-01-01"]), "%Y-%m-%d").tolist()  # as some write "still open"
+    [2932896.0, -719162.0]
     """
     pd = pandas()
     found = pd.to_datetime(cells, format=form, errors="coerce")
     if getattr(found.dtype, "tz", None) is not None:
         found = found.dt.tz_localize(None)
-    nanoseconds = found.to_numpy(dtype="datetime64[ns]").astype(np.int64)
-    return np.where(np.asarray(found.isna()), np.nan, nanoseconds / 86_400e9)
+    microseconds = found.to_numpy(dtype="datetime64[us]").astype(np.int64)  # nanoseconds would begin again in 2262
+    return np.where(np.asarray(found.isna()), np.nan, microseconds / 86_400e6)
 
 
 def date_format(cells: pd.Series[str], share: float) -> tuple[str, str | None] | None:

@@ -153,7 +153,7 @@ class Encoder:
 def values_of(sheet: Sheet, name: str, schema: Schema, say: Say | None = None) -> NDArray[np.float64]:
     """A column of numbers or dates, NaN where there is none; unreadable cells are taken for missing, said, and refused above a share."""
     own = schema.columns[name]
-    if sheet.is_numeric(name) and own.kind == "number":
+    if sheet.is_numeric(name) and own.kind == "number" and own.symbol != "%":  # a share is another number than a percentage
         found = sheet.frame[name].to_numpy(dtype=np.float64)
         tokens = [float(token) for token in (*own.missing, *schema.missing) if is_number(token)]
         return np.where(np.isfinite(found) & ~np.isin(found, tokens), found, np.nan)
@@ -166,8 +166,10 @@ def values_of(sheet: Sheet, name: str, schema: Schema, say: Say | None = None) -
         said = odd_cells(sheet, name, own, odd, int((~gone).sum()))
         if odd.sum() > own.odd * (~gone).sum():
             first = cells.iloc[int(np.flatnonzero(odd)[0])]
-            raise DataError(f"{said}, which is more than the share of {own.odd:g} that is taken for missing values; correct them, "
-                            f"or write in [columns.{name}] of the schema kind = \"category\", missing = [\"{first}\"], or a larger odd")
+            otherwise = 2 * odd.sum() > (~gone).sum()
+            raise DataError(f"{said}, which is more than the share of {own.odd:g} that is taken for missing values; " + (
+                "the file is written otherwise than the schema says: correct one of them" if otherwise else
+                f"correct them, or write in [columns.{name}] of the schema kind = \"category\", missing = [\"{first}\"], or a larger odd"))
         if say is not None:
             say(f"{said}; taken for missing")
     return found
@@ -177,7 +179,7 @@ def odd_cells(sheet: Sheet, name: str, own: ColumnSchema, odd: NDArray[np.bool_]
     """A sentence about unreadable cells, with the first of them."""
     cells, at = sheet.texts(name), np.flatnonzero(odd)
     shown = ", ".join(f"{cells.iloc[int(row)][:40]!r} in {sheet.where(int(row))}" for row in at[:3])
-    what = "dates" if own.kind == "date" else "finite numbers"
+    what = f"dates as {own.format}" if own.kind == "date" else "percentages with their %" if own.symbol == "%" else "finite numbers"
     other = PLAIN if own.kind == "date" else how_written(cells.iloc[at])
     commas = other.decimal != own.decimal and np.isfinite(parse_numbers(cells.iloc[at], other)).mean() > 0.5
     hint = f", with {other.decimal!r} before decimals where {own.decimal!r} is meant" if commas else ""
@@ -224,7 +226,10 @@ def _fill_category(block: NDArray[np.float32], column: Category, sheet: Sheet, s
 
 
 def _codes(cells: pd.Series[str], categories: Sequence[str]) -> NDArray[np.int64]:
-    """Each cell's place among the categories, or −1."""
+    """Each cell's place among the categories, or −1; True is TRUE and true, where only one of them is a category."""
     place = {value: i for i, value in enumerate(categories)}
+    for value, i in list(place.items()):
+        if value.lower() in ("true", "false"):
+            place = {value.lower(): i, value.upper(): i, value.capitalize(): i} | place
     found = cells.map(place)
     return np.asarray(found.fillna(-1), dtype=np.int64) if place else np.full(len(cells), -1, dtype=np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -169,7 +170,7 @@ def spellings(name: str, values: Sequence[str]) -> str:
     """Values that differ in case or blanks only."""
     by_lower = dict[str, list[str]]()
     for value in values:
-        by_lower.setdefault(" ".join(str(value).lower().split()), []).append(str(value))
+        by_lower.setdefault(" ".join(unicodedata.normalize("NFKC", str(value)).lower().split()), []).append(str(value))
     twice = [" and ".join(map(repr, spelt[:3])) for spelt in by_lower.values() if len(spelt) > 1]
     if not twice:
         return ""

@@ -89,7 +89,7 @@ def make_rows(sheet: Sheet, schema: Schema, *, name: str, test: Sheet | None = N
         owners = demand_values(sheet, schema.group, "group", schema.missing)
         held = by_hash(fingerprint(owners), test_share, seed, "test")
         train, tested = np.flatnonzero(~held), np.flatnonzero(held)
-        if not len(train) or not len(tested):
+        if not len(train) or not (len(tested) or site is not None):  # a site's few groups may all be on one side
             raise DataError(f"{len(np.unique(owners.astype(str)))} values of {schema.group!r} are too few to set a share of {test_share:g} "
                             "aside for the test; give a file of test rows, or another share")
         return Rows(sheet, schema, train, tested, name, notes)

@@ -119,7 +119,9 @@ def read_schema(path: str | Path) -> Schema:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise DataError(f"there is no schema {str(path)!r} that can be read ({error.strerror}); write one with rookery look") from None
+        where = "" if Path(path).is_absolute() else f", in {Path.cwd()}"
+        raise DataError(f"there is no schema {str(path)!r} that can be read{where} ({error.strerror}); write one with rookery "
+                        "look") from None
     return parse(text, Path(path).name)
 
 

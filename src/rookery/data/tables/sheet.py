@@ -117,7 +117,7 @@ def _plain(column: Any) -> Any:
     """Numbers as numbers, everything else as texts."""
     pd = pandas()
     if pd.api.types.is_bool_dtype(column.dtype):
-        return column.map({True: "true", False: "false"}).fillna("").astype("str")
+        return column.map({True: "True", False: "False"}).fillna("").astype("str")  # as pandas writes them into a CSV file
     if pd.api.types.is_numeric_dtype(column.dtype):
         if str(column.dtype).lower() in ("float32", "float16"):  # the number that it was written as: 0.1, not 0.10000000149
             return pd.to_numeric(column.astype(str), errors="coerce").astype(np.float64)
