@@ -100,6 +100,9 @@ class DataSection:
             raise ConfigError("size is the height and width that pictures are brought to; it goes with images")
         if self.category_rows < 1:
             raise ConfigError(f"category_rows is a number of rows, at least 1; got {self.category_rows}")
+        for name in ("validation", "test_share"):
+            if (share := getattr(self, name)) is not None and not 0 < share < 1:
+                raise ConfigError(f"{name} is the share of the rows that is held out, between 0 and 1; got {share}")
         thinned = [k for k in ("keep_positives", "positive_share", "long_tail", "minority") if getattr(self, k)]
         if len(thinned) > 1:
             raise ConfigError(f"{thinned[0]} and {thinned[1]} both make classes rare; keep one of them")

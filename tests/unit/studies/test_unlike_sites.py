@@ -81,6 +81,7 @@ def test_categories_that_sites_spell_otherwise_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("entries", "sentence"), [
     ({"label": "sex"}, 'label = "sex" is not what .*schema.toml says, label = "outcome"'),
     ({"site": "ward"}, "site is about rows in one place"), ({"test": "north.csv"}, "test is about rows in one place"),
+    ({"validation": 1.5}, "validation is the share of the rows that is held out, between 0 and 1; got 1.5"),
     ({"drop": ["age"]}, "drop is about a table here"),
 ])
 def test_entries_that_real_sites_do_not_go_by_are_refused(entries: dict[str, Any], sentence: str, tmp_path: Path) -> None:
