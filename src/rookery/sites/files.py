@@ -127,8 +127,8 @@ class Files:
             data, classes, counts, values = self.divided(_Key(key, self._stamps()))
         rows = int(data.sizes.sum()) + sum(int(part.sizes.sum()) for part in data.splits.values() if part is not None)
         if self.section.label is None and not self.section.images and many(values, rows, rules.min_batch):
-            raise Refused(f"what is to be predicted has {values} values here, of fewer than min_batch={rules.min_batch} rows on average: "
-                          "where that is meant, the owner names it as label in [rows]")
+            raise Refused(f"what is to be predicted has many values here, of fewer than min_batch={rules.min_batch} rows on average: where "
+                          "that is meant, the owner names it as label in [rows]")
         kept = () if terms.schema is None else schemas.from_tree(terms.schema).keep
         _refuse_single_rows(data, (*kept, terms.sensitive or ""), rules)
         if terms.part == "columns":

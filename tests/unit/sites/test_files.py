@@ -127,12 +127,12 @@ def test_what_tells_rows_apart_is_predicted_only_where_the_owner_says_so(tmp_pat
     names = [*map(str, range(60))]
     hospitals.write(tmp_path, f'label = "patient"\nclasses = {names}\npositive = ["7"]\n\n[columns.age]\nkind = "number"\n')
     said = terms(tmp_path)
-    with pytest.raises(Refused, match="what is to be predicted has 60 values here, of fewer than min_batch=5 rows on average"):
+    with pytest.raises(Refused, match="what is to be predicted has many values here, of fewer than min_batch=5 rows on average"):
         prepare(tmp_path, said)
     assert len(prepare(tmp_path, said, label="patient")[1].fields["labels"])
     np.savez(tmp_path / "north.npz", inputs=np.zeros((80, 2), np.float32), labels=np.arange(80) % 2, person=np.arange(80))
     asked = replace(said, schema=None, label="person")
-    with pytest.raises(Refused, match="what is to be predicted has 80 values here"):
+    with pytest.raises(Refused, match="what is to be predicted has many values here"):
         prepare(tmp_path, asked, table=None, npz="north.npz")
     assert len(prepare(tmp_path, replace(asked, label="labels"), table=None, npz="north.npz")[1].fields["labels"])
 
