@@ -32,6 +32,7 @@ from torch import Tensor
 MISSING = ("", "?", "NA", "N/A", "n/a", "nan", "NaN", "NAN", "null", "NULL", "None", "NaT")
 DELIMITERS = ",;\t|"
 AROUND = " \t\r\n'\"\ufeff"  # around a cell they are not part of it
+ISO = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\d)?")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 THOUSANDS = {mark: re.compile(rf"[+-]?\d{{1,3}}({re.escape(mark)}\d{{3}})+([{decimal}]\d+)?")
              for mark, decimal in ((",", "."), (".", ","), *((blank, ".,") for blank in " \u00a0\u202f'’"))}
@@ -105,7 +106,7 @@ class Predictor:
         values = []
         for number, row in enumerate(rows, 1):
             cell = row[name]
-            if isinstance(cell, (int, float)) and not isinstance(cell, bool):
+            if isinstance(cell, (int, float)) and not isinstance(cell, bool) and column.get("symbol") != "%":
                 value = float(cell) if math.isfinite(cell) and cell not in tokens else math.nan
             elif (text := as_text(cell)) in own or text in MISSING:
                 value = math.nan
@@ -242,7 +243,9 @@ def as_number(text: str, decimal: str, column: Mapping[str, Any]) -> float:
 
 
 def days(text: str, form: str) -> float:
-    """Days since the beginning of 1970, with the time of day as a fraction; NaN where a text does not follow the format."""
+    """Days since the beginning of 1970, with the time of day as a fraction; NaN where a text follows neither the format nor ISO 8601."""
+    if ISO.fullmatch(text) and not form.startswith("%Y-"):
+        form = "%Y-%m-%dT%H:%M:%S" if "T" in text else "%Y-%m-%d"
     try:
         return (datetime.strptime(text, form).replace(tzinfo=None) - datetime(1970, 1, 1)) / timedelta(days=1)
     except ValueError:

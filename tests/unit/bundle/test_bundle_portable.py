@@ -159,7 +159,7 @@ def yes(net: nn.Module, *inputs: list[float]) -> list[float]:
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 def test_cells_mean_what_the_encoder_says(delimiter: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, net = small(tmp_path, {**SMALL, "missing_values": ["-9"]})
-    lines = ["age,seen,land", "60,11.01.1970,DE", " 40 ,'01.01.1970', NA", "?,-9,-9", "old,1970-01-01,FR", "", "1_0,N/A,null"]
+    lines = ["age,seen,land", "60,11.01.1970,DE", " 40 ,'01.01.1970', NA", "?,-9,-9", "old,1970/01/01,FR", "", "1_0,N/A,null"]
     code, (header, *rows), said = predict(folder, "\r\n".join(lines).replace(",", delimiter), capsys)
     assert (code, header) == (0, ["probability", "decision"])
     nothing = [0, 1, 0, 0, 0, 0, 1]

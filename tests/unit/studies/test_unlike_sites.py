@@ -70,6 +70,20 @@ def test_truth_is_the_same_in_parquet_csv_and_frames(tmp_path: Path) -> None:
         np.testing.assert_array_equal(bundle.predict_proba(texts.assign(smokes=smokes)), expected)
 
 
+def test_dates_of_parquet_files_are_dates_however_others_write_them(tmp_path: Path) -> None:
+    schema = hospitals.SCHEMA.replace('[columns.age]\nkind = "number"', '[columns.age]\nkind = "date"\nformat = "%d.%m.%Y"')
+    hospitals.write(tmp_path, schema)
+    for name in hospitals.NAMES:
+        frame = pd.read_csv(tmp_path / f"{name}.csv")
+        frame["age"] = pd.Timestamp("2020-01-01") + pd.to_timedelta((frame["age"] * 10).astype(int), "D")
+        frame.to_parquet(tmp_path / f"{name}.parquet")
+        frame.assign(age=frame["age"].dt.strftime("%d.%m.%Y")).to_csv(tmp_path / f"{name}.csv", index=False)
+    south = hospitals.host(tmp_path, "south", table="south.parquet")
+    plain = build_at(parse(hospitals.description(tmp_path)), hospitals.reached(tmp_path))
+    mixed = build_at(parse(hospitals.description(tmp_path)), hospitals.reached(tmp_path, "mixed", south=south))
+    assert torch.equal(plain.parameters(plain.run(None, "x").state), mixed.parameters(mixed.run(None, "x").state))
+
+
 def test_categories_that_sites_spell_otherwise_are_told(tmp_path: Path) -> None:
     hospitals.write(tmp_path)
     table = tmp_path / "south.csv"

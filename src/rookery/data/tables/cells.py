@@ -121,6 +121,21 @@ def parse_dates(cells: pd.Series[str], form: str) -> NDArray[np.float64]:
     return np.where(np.asarray(found.isna()), np.nan, microseconds / 86_400e6)
 
 
+def days_of(cells: pd.Series[str], form: str) -> NDArray[np.float64]:
+    """The same, with cells as ISO 8601 writes them too, as those of a file that has dates as dates: they cannot mean anything else.
+
+    >>> import pandas as pd
+    >>> days_of(pd.Series(["02.01.1970", "1970-01-02", "1970-01-02T12:00:00"]), "%d.%m.%Y").tolist()
+    [1.0, 1.0, 1.5]
+    """
+    found = parse_dates(cells, form)
+    if not form.startswith("%Y-"):
+        for pattern, iso in ((r"\d{4}-\d\d-\d\d", "%Y-%m-%d"), (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", "%Y-%m-%dT%H:%M:%S")):
+            if (left := np.isnan(found) & np.asarray(cells.str.fullmatch(pattern), dtype=bool)).any():
+                found[left] = parse_dates(cells[left], iso)
+    return found
+
+
 def date_format(cells: pd.Series[str], share: float) -> tuple[str, str | None] | None:
     """The format that at least a share of the cells follows, and another one that would do as well: whether the day comes first."""
     sample = cells.iloc[:2000]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
-from .cells import PLAIN, how_written, is_missing, is_number, parse_dates, parse_numbers
+from .cells import PLAIN, days_of, how_written, is_missing, is_number, parse_numbers
 from .schema import ColumnSchema, Schema, demand_column
 from .sheet import Sheet
 
@@ -159,7 +159,7 @@ def values_of(sheet: Sheet, name: str, schema: Schema, say: Say | None = None) -
         return np.where(np.isfinite(found) & ~np.isin(found, tokens), found, np.nan)
     cells = sheet.texts(name)
     gone = is_missing(cells, own.missing, schema.missing)
-    found = parse_dates(cells, own.format) if own.kind == "date" else parse_numbers(cells, own.writing)
+    found = days_of(cells, own.format) if own.kind == "date" else parse_numbers(cells, own.writing)
     found[gone] = np.nan
     odd = np.isnan(found) & ~gone
     if odd.any():
