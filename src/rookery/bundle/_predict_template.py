@@ -124,17 +124,18 @@ class Predictor:
 
     def _category(self, column: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Tensor:
         place = {value: i for i, value in enumerate(column["categories"])}
-        other = len(place) if column["other"] else -1
-        missing = len(place) + column["other"] if column["missing"] else -1
+        known = len(place)
+        other = known if column["other"] else -1
+        missing = known + column["other"] if column["missing"] else -1
         own, codes = self._own_missing(column), []
-        spelt = {form: value for value in place if value.lower() in ("true", "false")
-                 for form in (value.lower(), value.upper(), value.capitalize()) if form not in place}
+        lower = [value.lower() for value in place]
+        alike = [value for value in place if value.lower() in ("true", "false") and lower.count(value.lower()) == 1]
+        place |= {form: place[value] for value in alike for form in (value.lower(), value.upper(), value.capitalize())}
         for row in rows:
             text = as_text(row[column["name"]])
-            text = spelt.get(text, text)
             # a known value may look like a missing one ("NA" is a country), unless the encoder itself says that it is missing
             codes.append(missing if text in own else place.get(text, missing if text in MISSING else other))
-        every = torch.arange(len(place) + column["other"] + column["missing"])
+        every = torch.arange(known + column["other"] + column["missing"])
         return (torch.tensor(codes, dtype=torch.int64)[:, None] == every).double()
 
 
@@ -244,7 +245,7 @@ def as_number(text: str, decimal: str, column: Mapping[str, Any]) -> float:
 
 def days(text: str, form: str) -> float:
     """Days since the beginning of 1970, with the time of day as a fraction; NaN where a text follows neither the format nor ISO 8601."""
-    if ISO.fullmatch(text) and not form.startswith("%Y-"):
+    if ISO.fullmatch(text) and not form.startswith("%Y-%d"):
         form = "%Y-%m-%dT%H:%M:%S" if "T" in text else "%Y-%m-%d"
     try:
         return (datetime.strptime(text, form).replace(tzinfo=None) - datetime(1970, 1, 1)) / timedelta(days=1)

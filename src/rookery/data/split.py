@@ -120,6 +120,13 @@ def by_hash(groups: NDArray[np.int64], share: float, seed: int, purpose: str) ->
     return np.asarray(rng.uniform(keys, 1)[:, 0] < share)
 
 
+def fingerprint(values: NDArray[Any]) -> NDArray[np.int64]:
+    """A whole number for each text, by a hash: the same at every site that has the text."""
+    names, place = np.unique(values.astype(str), return_inverse=True)
+    keys = np.asarray([rng.name_key(str(name)) >> 1 for name in names], dtype=np.int64)
+    return keys[place]
+
+
 def hold_out(data: Data, share: float, seed: int = 0, groups: str | None = None) -> tuple[Data, Data]:
     """Each client's rows in two: those it trains on, and a share it holds out, at least one.
 
@@ -153,17 +160,27 @@ def hold_out(data: Data, share: float, seed: int = 0, groups: str | None = None)
     return data.only(np.flatnonzero(~held)), data.only(np.flatnonzero(held))
 
 
-def holds_out(data: Data, share: float, seed: int = 0, groups: str | None = None) -> bool:
-    """Whether any client has rows that `hold_out` takes."""
+def hold_out_here(data: Data, share: float, seed: int = 0, groups: str | None = None) -> tuple[Data, Data | None]:
+    """The same where these are some clients of several places, and may be too small to hold any rows out: None then."""
     if groups is None:
-        return int(data.sizes.max()) > 1
-    return bool(by_hash(data.column(groups).cpu().numpy().astype(np.int64), share, seed, "validation").any())
+        return hold_out(data, share, seed) if int(data.sizes.max()) > 1 else (data, None)
+    held, trains = _groups_held(data, share, seed, groups)
+    if (held & trains).any():
+        return hold_out(data, share, seed, groups)
+    if held.all():
+        raise DataError("all rows are of groups that are held out, and there are none to train on; merge clients, or take another share")
+    return data.only(np.flatnonzero(~held)), None
 
 
 def _hold_groups_out(data: Data, share: float, seed: int, groups: str) -> tuple[Data, Data]:
-    held = by_hash(data.column(groups).cpu().numpy().astype(np.int64), share, seed, "validation")
-    owner = np.repeat(np.arange(len(data.sizes)), data.sizes)
-    trains = np.bincount(owner, ~held, len(data.sizes))[owner] > 0
+    held, trains = _groups_held(data, share, seed, groups)
     if not (held & trains).any():
         raise DataError("no client can hold rows out without splitting a group; hold out by row, merge clients, or take another share")
     return data.only(np.flatnonzero(~held)), data.only(np.flatnonzero(held & trains))
+
+
+def _groups_held(data: Data, share: float, seed: int, groups: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which rows are of a group that is held out, and which are of clients that have others too."""
+    held = by_hash(data.column(groups).cpu().numpy().astype(np.int64), share, seed, "validation")
+    owner = np.repeat(np.arange(len(data.sizes)), data.sizes)
+    return held, np.bincount(owner, ~held, len(data.sizes))[owner] > 0

@@ -173,10 +173,10 @@ class LocalEngine:
         """Nobody comes back by themselves: who is away in a simulation was sent away."""
         return away
 
-    def wait(self) -> bool:
-        return False
+    def wait(self, away: set[str], most: int) -> set[str]:
+        return away
 
-    def load(self, tag: str, ids: Mapping[int, int], tensors: Mapping[str, Tensor]) -> None:
+    def load(self, tag: str, ids: Mapping[int, int], tensors: Mapping[str, Tensor]) -> set[str]:
         for old, new in ids.items():
             clients, kind = tensors[f"{old}.clients"].numpy(), "pool" if f"{old}.pool" in tensors else "rows"
             saved, lengths = tensors[f"{old}.{kind}"], tensors.get(f"{old}.lengths")
@@ -189,3 +189,4 @@ class LocalEngine:
                 self._write(new, clients, rows)
             else:
                 self.pools[new] = Pool(len(self.setting.data.names))
+        return set()

@@ -31,7 +31,6 @@ ROLL = 2.0  # seconds that a site has to say that it is there
 LOG = logging.getLogger(__name__)
 AWAY = "clients away"  # in a checkpoint: those whose sites have not kept their part of it
 FINISH = 0  # the number under which the constants of `prepare` travel
-
 Reply = tuple[dict[str, Any], dict[int, Tensor]]
 
 
@@ -171,15 +170,12 @@ class Remote:
             one.place.missed = one.place.name in missing
         self.down = any(isinstance(trouble.get(name), ConnectionError) for name in missing)
         for one in missing.values():
-            raise self._away(one.place, f"{trouble.get(one.place.name, 'no reply')}, {self.tries} times over")
+            away = Away(one.place.name, f"{trouble.get(one.place.name, 'no reply')}, {self.tries} times over")
+            away.clients = tuple(self.clients[client] for client in one.place.clients)
+            raise away
         for one in asked:
             one.check(self.run, *out[one.place.name])
         return out
-
-    def _away(self, place: Place, why: str) -> Away:
-        error = Away(place.name, why)
-        error.clients = tuple(self.clients[client] for client in place.clients)
-        return error
 
     def _commit(self, asked: Sequence[Asked]) -> None:
         for one in asked:
@@ -216,7 +212,7 @@ class Remote:
         away = [client for place in self.places if place.missed for client in place.clients]
         return {AWAY: torch.tensor(away)} if away else {}
 
-    def load(self, tag: str, ids: Mapping[int, int], tensors: Mapping[str, Tensor]) -> None:
+    def load(self, tag: str, ids: Mapping[int, int], tensors: Mapping[str, Tensor]) -> set[str]:
         """Every site takes these values, under new numbers, from what it kept under `tag`; those that were away then stay away."""
         away = {*tensors[AWAY].tolist()} if ids and AWAY in tensors else set[int]()
         for place in self.places:
@@ -235,6 +231,7 @@ class Remote:
                         place.own.setdefault(place.clients[client], set()).add(id)
                     case _:
                         raise UploadError(place.name, f"what it loaded is told as [client, number]; it sent {entry!r}")
+        return {self.clients[client] for client in away}
 
     def forget(self, tags: Sequence[str]) -> None:
         """Checkpoints that nobody will load: sites are told with the next frame that goes there."""
@@ -277,17 +274,20 @@ class Remote:
                     raise StateLost(f"site {place.name!r} has come back without {len(lost)} of the values that the run counts on")
         return {self.clients[client] for place in self.places if place.missed for client in place.clients}
 
-    def wait(self) -> bool:
-        """Wait for sites where nobody listens, as long as they may take to answer: whether all are there again."""
-        if self.down and time.monotonic() < self.ends:
-            names = ", ".join(place.name for place in self.places if place.missed)
-            LOG.warning("waiting for %s, where nobody answers, %.0f s at most", names, self.ends - time.monotonic())
-        while self.down and (rest := self.ends - time.monotonic()) > 0:
+    def wait(self, away: set[str], most: int) -> set[str]:
+        """Wait for sites where nobody listens, as long as they may take to answer."""
+        lost, rest = None, self.ends - time.monotonic()
+        if self.down and rest > 0:
+            LOG.warning("waiting for %s, where nobody answers, %.0f s at most", ", ".join(sorted(away)), rest)
+        while self.down and len(away) > most and (rest := self.ends - time.monotonic()) > 0:
             time.sleep(min(PAUSE, rest))
-            self.down = bool(self.roll_call(set()))
-            if not self.down:
-                return True
-        return False
+            try:
+                away = self.roll_call(away)
+            except StateLost as error:  # others may be on their way, and the run goes back to its checkpoint once
+                lost = error
+        if lost is not None:
+            raise lost
+        return away
 
     def _everyone(self, ops: list[Any], values: dict[int, Tensor], places: Sequence[Place] | None = None) -> dict[str, Reply]:
         """Operations of the sites as a whole, or of some; constants are not kept among the values."""

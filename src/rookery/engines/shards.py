@@ -148,16 +148,17 @@ class Shards:
         """Nobody comes back by themselves: who is away in a simulation was sent away."""
         return away
 
-    def wait(self) -> bool:
-        return False
+    def wait(self, away: set[str], most: int) -> set[str]:
+        return away
 
-    def load(self, tag: str, ids: Mapping[int, int], tensors: Mapping[str, Tensor]) -> None:
+    def load(self, tag: str, ids: Mapping[int, int], tensors: Mapping[str, Tensor]) -> set[str]:
         tasks = {}
         for k, known in enumerate(self.known):
             own = {old: _cut(old, tensors, *self.bounds[k : k + 2]) for old in ids}
             held = {old: ids[old] for old, part in own.items() if part}
             tasks[k] = known.base, tag, held, {name: rows for part in own.values() for name, rows in part.items()}
         self.ask("load", tasks)
+        return set()
 
 
 @lru_cache

@@ -31,8 +31,11 @@ class Engine(Protocol):
         """Keep the values of these numbers under `tag`. What it returns is the caller's to store; sites that keep their own return none."""
         ...
 
-    def load(self, tag: str, ids: Mapping[int, int], tensors: Mapping[str, Tensor]) -> None:
-        """Take back what was saved under `tag`: the values of the old numbers under new ones; `tensors` holds what `save` returned."""
+    def load(self, tag: str, ids: Mapping[int, int], tensors: Mapping[str, Tensor]) -> set[str]:
+        """Take back what was saved under `tag`: the values of the old numbers under new ones; `tensors` holds what `save` returned.
+
+        Returns the clients whose part nobody has, who stay away.
+        """
         ...
 
     def forget(self, tags: Sequence[str]) -> None:
@@ -46,8 +49,11 @@ class Engine(Protocol):
         """
         ...
 
-    def wait(self) -> bool:
-        """Wait for who did not answer last, where that may help and there is time left: whether all are there again."""
+    def wait(self, away: set[str], most: int) -> set[str]:
+        """Wait until at most so many clients are away, where that may help and there is time left: who is away then.
+
+        `StateLost` as in a roll call.
+        """
         ...
 
 

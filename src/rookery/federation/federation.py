@@ -308,12 +308,12 @@ class Federation(Cohort[P_co]):
         Nobody is away then: whoever tries again asks all of those that the quorum asks for.
         """
         gone = set(error.clients or [error.client]) if isinstance(error, Away) else self.engine.roll_call(self.away)
-        if self.population - len(self.away | gone) < self.quorum:
-            self.away = set()
-            if isinstance(error, Away) and self.engine.wait():
-                return
+        gone, most = self.away | gone, self.population - self.quorum
+        if len(gone) > most and isinstance(error, Away):
+            gone = self.engine.wait(gone, most)
+        self.away = gone if len(gone) <= most else set()
+        if len(gone) > most:
             raise error
-        self.away = self.away | gone
 
     def put(self, state: Placed | None, cohort: Place, new: Placed) -> Placed:
         """Write a cohort's values into the population's state (None: an empty one). The old handle is spent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,15 @@ from contextlib import contextmanager
 import torch
 
 _ALONE = threading.RLock()  # a process may have several runs at work, and the generators are those of all
+
+
+def _begin_anew() -> None:
+    """A process that was forked while another thread held the lock has nobody who would give it back."""
+    global _ALONE
+    _ALONE = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 @contextmanager

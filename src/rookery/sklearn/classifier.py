@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import Tensor
 
 from ..data import Data, Table, hold_out
-from ..data.tables.rows import fingerprint
+from ..data.split import fingerprint
 from ..errors import RookeryError
 from ..fitting.bench import Memory, least_rows, tallied, with_cells
 from ..fitting.goals import GOALS, Goal, Setting, find_goal, methods

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from ..data import Data
 from ..data.partition import spread_alike
 from ..data.readers import Table
-from ..data.split import hold_out, holds_out
-from ..data.tables.rows import fingerprint
+from ..data.split import fingerprint, hold_out, hold_out_here
 from ..errors import ConfigError
 from ..federation.engine import Engine, choose
 from ..federation.federation import Federation
@@ -115,10 +114,8 @@ def divide(config: Description, train: Table, site: NDArray[np.str_], split: int
 
     all_here: whether these are all rows of a federation, some of which must be held out
     """
-    data, held = Data.by_site(sites_fields(train), site.tolist()), None
-    rule = config.data.validation, config.federation.seed + SPLIT * split, "group" if "group" in data.fields else None
-    if all_here or holds_out(data, *rule):
-        data, held = hold_out(data, *rule)
+    data, seed = Data.by_site(sites_fields(train), site.tolist()), config.federation.seed + SPLIT * split
+    data, held = (hold_out if all_here else hold_out_here)(data, config.data.validation, seed, "group" if "group" in data.fields else None)
     later = {**later, "validation": held}
     data = data.with_splits(**{name: rows for name, rows in later.items() if rows is not None})
     return Data(data.fields, data.names, data.sizes, {**later, **data.splits})  # sites may have none of a split that others have

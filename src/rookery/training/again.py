@@ -14,10 +14,13 @@ T = TypeVar("T")
 
 
 def roll_call(fed: Federation[Any], what: str) -> None:
-    """Clients that were away and are there again take part again."""
+    """Clients that were away and are there again take part again. Where others are missing now, and too few left, these are asked all the
+    same, and waited for.
+    """
     if fed.away:
-        before, fed.away = fed.away, fed.engine.roll_call(fed.away)
-        for name in sorted(before - fed.away):
+        before, left = fed.away, fed.engine.roll_call(fed.away)
+        fed.away = left if fed.population - len(left) >= fed.quorum else left & before
+        for name in sorted(before - left):
             LOG.warning("%s: %s is back", what, name)
 
 
@@ -36,10 +39,10 @@ def again(fed: Federation[Any], what: str, work: Callable[[], T]) -> T:
         try:
             return work()
         except (Away, StateLost) as error:
-            fed.counters = counters
-            if isinstance(error, StateLost) and str(error) in lost:  # it was not for want of asking again
+            fed.counters, last = counters, error
+            if str(error) in lost:  # it was not for want of asking again
                 raise
             lost.add(str(error))
             fed.missed(error)
             LOG.warning("%s is played again: %s", what, error)
-    raise StateLost(f"{what} was played again {fed.population} times, and came to nothing")
+    raise last

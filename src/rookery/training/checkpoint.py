@@ -71,11 +71,11 @@ def load(path: Path | str, algorithm: Algorithm[Any], fed: Federation[Problem]) 
     fed.ledger.load(header["ledger"])
     notes = {name: note for name, note in header["fields"].items() if isinstance(note, dict)}
     fresh = {name: fed.pending.number() for name in notes}  # other handles of this federation may still hold the old numbers
-    fed.engine.load(header["tag"], {note["id"]: fresh[name] for name, note in notes.items()}, tensors)
-    before, fed.away = fed.away, fed.engine.roll_call(fed.away)
-    if fed.away - before and fed.population - len(fed.away) < fed.quorum:
-        raise StateLost(f"{path} was saved without {', '.join(sorted(fed.away))}, and of {fed.population} clients the quorum asks for "
+    lost = fed.engine.load(header["tag"], {note["id"]: fresh[name] for name, note in notes.items()}, tensors)
+    if lost and fed.population - len(lost) < fed.quorum:
+        raise StateLost(f"{path} was saved without {', '.join(sorted(lost))}, and of {fed.population} clients the quorum asks for "
                         f"{fed.quorum}: begin another run, or lower the quorum")
+    fed.away = fed.away | lost
     cohorts: dict[tuple[int, ...], Cohort[Problem]] = {}
     values: dict[str, Any] = {}
     for name, note in header["fields"].items():

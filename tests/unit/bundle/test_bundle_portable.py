@@ -32,6 +32,8 @@ from bundle_reference import (
 from torch import Tensor, nn
 
 from rookery.bundle.portable import export_torch
+from rookery.data.tables import ColumnSchema, Schema, from_frame
+from rookery.data.tables.encoder import Category, Encoder
 from rookery.models import conv4, densenet121, federated_norm, freeze_norm, lenet, resnet20, to_group_norm
 
 NONE = CALIBRATORS["none"]
@@ -167,6 +169,19 @@ def test_cells_mean_what_the_encoder_says(delimiter: str, tmp_path: Path, capsys
     np.testing.assert_allclose([float(row[0]) for row in rows], expected, rtol=0, atol=1e-6)
     assert [row[1] for row in rows] == ["yes" if p > 0.5 else "no" for p in expected]
     assert said == "predict.py: cells that are no numbers or dates were taken for missing: 2 in 'age', 1 in 'seen' (3 in all)\n"
+
+
+@pytest.mark.parametrize("categories", [["False", "True"], ["TRUE", "True"], ["true", "x"]])
+def test_truth_is_spelt_in_any_way_where_it_can_be_one_thing_only(categories: list[str], tmp_path: Path) -> None:
+    """As the encoder itself reads it; a value that stands for a missing one stays missing."""
+    column = {"name": "land", "kind": "category", "categories": categories, "other": True, "missing": True, "missing_values": ["FALSE"]}
+    folder, _ = small(tmp_path, {**SMALL, "columns": [*SMALL["columns"][:-1], column]})
+    predictor = load(folder).Predictor(folder)
+    own = Encoder((Category("land", tuple(categories), True, True),))
+    schema = Schema("y", ("0", "1"), {"land": ColumnSchema("category", missing=("FALSE",))})
+    for cell in ("true", "True", "TRUE", "false", "False", "FALSE", "x", ""):
+        expected = own(from_frame({"land": [cell]}), schema)[0].tolist()
+        assert predictor._category(column, [{"land": cell}])[0].tolist() == expected, cell
 
 
 @pytest.mark.parametrize(("more", "own", "cell", "other"), [

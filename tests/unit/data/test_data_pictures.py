@@ -20,7 +20,7 @@ def test_what_eight_bits_would_clip_is_refused(tmp_path: Path) -> None:
     for name, image in (("a.png", np.full((3, 3), 4000, dtype=np.uint16)), ("b.tif", np.full((3, 3), 0.5, dtype=np.float32))):
         (tmp_path / name / "ill").mkdir(parents=True)
         Image.fromarray(image).save(tmp_path / name / "ill" / name)
-        with pytest.raises(DataError, match=rf"pictures have 8 bits a colour, but .*{name} has more \(Pillow's mode (I;16|F)\)"):
+        with pytest.raises(DataError, match=rf"grey pictures have 8 bits, but .*{name} has more \(Pillow's mode (I;16|F)\)"):
             read_images(tmp_path / name)
 
 

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 import torch
 
-from rookery.data.split import by_hash
-from rookery.data.tables.rows import fingerprint
+from rookery import Data
+from rookery.data.split import by_hash, fingerprint, hold_out, hold_out_here
 from rookery.errors import ConfigError, DataError, Refused
 from rookery.studies.build import build
 from rookery.studies.description import parse
@@ -129,6 +129,45 @@ def test_a_site_too_small_to_hold_a_group_out_trains_as_in_a_simulation(tmp_path
         frame.to_csv(tmp_path / f"{name}.csv", index=False)
     with pytest.raises(ConfigError, match=r"no site can hold .* rows out of so few, or without splitting a group"):
         build_at(parse(tree), hospitals.reached(tmp_path, "none"))
+
+
+def test_arrays_of_patients_are_held_out_alike_at_sites_and_in_one_place(tmp_path: Path) -> None:
+    """Also at a site that has a single patient."""
+    fields = {"inputs": R.normal(size=(200, 2)).astype(np.float32), "labels": np.arange(200) % 2,
+              "patient": np.where(np.arange(200) < 180, np.arange(200) % 40, 50), "hospital": np.repeat([0, 1, 2], [100, 80, 20])}
+    np.savez(tmp_path / "all.npz", **fields)
+    hosts = {}
+    for place, name in enumerate(("0", "1", "2")):
+        own = {key: value[fields["hospital"] == place] for key, value in fields.items() if key != "hospital"}
+        np.savez(tmp_path / f"{name}.npz", **own)
+        hosts[name] = hospitals.host(tmp_path, name, npz=f"{name}.npz", group="patient")
+    tree = hospitals.description(tmp_path, data={"npz": "there", "test_at": "sites"})
+    transport = hospitals.InProcess({name: one.answer for name, one in hosts.items()})
+    real = build_at(parse(tree), hospitals.Reached(transport, tuple(hosts), "a run"))
+    one = {"npz": str(tmp_path / "all.npz"), "label": "labels", "site": "hospital", "group": "patient", "test_at": "sites"}
+    simulated = build(parse(tree | {"data": one, "federation": {**tree["federation"], "engine": "wire"}}), tmp_path / "simulated")
+    assert real.fed.data.sizes.tolist() == simulated.fed.data.sizes.tolist()
+    assert torch.equal(real.parameters(real.run(None, "x").state), simulated.parameters(simulated.run(None, "x").state))
+
+
+def test_groups_too_few_in_one_place_are_told_of(tmp_path: Path) -> None:
+    hospitals.write(tmp_path, 'group = "patient"\n' + hospitals.SCHEMA)
+    frame = pd.read_csv(tmp_path / "all.csv").assign(patient="p")
+    frame.to_csv(tmp_path / "all.csv", index=False)
+    with pytest.raises(DataError, match=r"1 values of 'patient' are too few to set a share of 0.25 aside for the test"):
+        build(parse(hospitals.simulated(tmp_path, hospitals.description(tmp_path))), tmp_path / "simulated")
+
+
+def test_rows_of_which_some_clients_hold_all_out_and_the_others_none() -> None:
+    names = np.arange(1000)
+    held, kept = (int(names[mask][0]) for mask in (by_hash(names, 0.2, 0, "validation"), ~by_hash(names, 0.2, 0, "validation")))
+    data = Data.from_parts({"a": {"group": [held] * 4}, "b": {"group": [kept] * 4}})
+    with pytest.raises(DataError, match="no client can hold rows out"):
+        hold_out(data, 0.2, 0, "group")
+    train, nothing = hold_out_here(data, 0.2, 0, "group")
+    assert (train.names, nothing) == (("b",), None)  # the first one is in neither part, as where others hold rows out
+    with pytest.raises(DataError, match="all rows are of groups that are held out"):
+        hold_out_here(data.part(0), 0.2, 0, "group")
 
 
 def test_a_share_is_no_percentage(tmp_path: Path) -> None:

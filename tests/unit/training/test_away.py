@@ -7,37 +7,17 @@ from typing import Any
 
 import pytest
 import torch
+from quiet_sites import network, quiet, restart
 
 from rookery import SCAFFOLD, FedAvg, FedDRO, Federation
-from rookery.engines.site import Site
-from rookery.engines.transport import InProcess
 from rookery.errors import Away, StateLost
 from rookery.problems import testproblems as known
-from rookery.testing.faults import Faulty, FaultyWire
+from rookery.testing.faults import FaultyWire
 from rookery.training import Run, run
 
 RUNS = pytest.mark.parametrize(("algorithm", "make"), [
     (SCAFFOLD(0.1, 2, 2), known.minimization), (FedDRO(0.1, 0.3, 2, 2), known.compositional), (FedAvg(0.1, 2, 2), known.minimization),
 ], ids=["SCAFFOLD", "FedDRO", "FedAvg"])
-
-
-def quiet(folder: Path | None = None, tries: int = 1) -> FaultyWire:
-    """Sites of one client each, and no faults but those that a test makes."""
-    wire = FaultyWire(share=0.0, tries=tries)
-    wire.clients_per_site, wire.folder = 1, folder
-    return wire
-
-
-def network(wire: FaultyWire) -> Faulty:
-    assert isinstance(wire.transport, Faulty)
-    return wire.transport
-
-
-def restart(wire: FaultyWire, place: int) -> None:
-    """The process of a site ends and begins anew: what it held in memory is gone, its folder is there."""
-    old = wire.sites[place]
-    wire.sites[place] = Site(old.empty.setting, old.run, old.folder)
-    network(wire).transport = InProcess({site.name: site.answer for site in wire.sites})
 
 
 @RUNS
@@ -173,80 +153,6 @@ def test_a_site_that_is_gone_when_the_run_is_saved(tmp_path: Path, quorum: int |
         other.away = {"site-1"} if quorum is not None and number == 4 else set()
         expected = algorithm.round(other, expected)
     assert torch.equal(found.state.x, expected.x)
-
-
-@pytest.mark.parametrize("killed", [False, True])
-def test_a_site_that_missed_a_checkpoint_and_comes_back_without_its_state_stays_away(tmp_path: Path, killed: bool,
-                                                                                     caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody has its part: under a quorum the run goes on without it, in this process and where it is resumed in another one."""
-    k = known.minimization()
-    algorithm = SCAFFOLD(0.1, 2, 2)
-    other = Federation(k.problem, k.data, engine="loop")
-    expected = algorithm.init(other, k.x0)
-    for number in range(8):
-        other.away = {"site-1"} if number >= 3 else set()
-        expected = algorithm.round(other, expected)
-
-    def go(rounds: int, quorum: int = 2, resume: bool = False) -> tuple[Run, Federation[Any]]:
-        wire = quiet(tmp_path / "sites")
-        fed = Federation(k.problem, k.data, engine=wire, quorum=quorum)
-
-        def progress(done: int, of: int) -> None:
-            if not resume and done == 3:
-                network(wire).down = {"site-1"}
-            if not resume and done == 5:
-                restart(wire, 1)
-                network(wire).down = set()
-
-        state = algorithm.init(fed, k.x0)
-        return run(algorithm, fed, state, rounds, folder=tmp_path / "run", save_every=2, on_progress=progress, resume=resume), fed
-
-    found, fed = go(4 if killed else 8)
-    if killed:
-        with pytest.raises(StateLost, match=r"was saved without site-1, and of . clients the quorum asks for ."):
-            go(8, len(k.data.names), resume=True)
-        found, fed = go(8, resume=True)
-    assert fed.away == {"site-1"}
-    assert found.rounds == 8
-    assert torch.equal(found.state.x, expected.x)
-    assert caplog.text.count("the run goes on without it") == 1 + killed
-
-
-class Refusing(InProcess):
-    """Nobody listens at a site for a while."""
-
-    def __init__(self, inner: Any, refuses: int) -> None:
-        self.inner, self.refuses = inner, refuses
-
-    def exchange(self, frames: Any, seconds: float) -> Any:
-        replies = self.inner.exchange({name: frame for name, frame in frames.items() if name != "site-1" or not self.refuses}, seconds)
-        if "site-1" in frames and self.refuses:
-            self.refuses -= 1
-            return {**replies, "site-1": ConnectionError("unavailable: Connection refused")}
-        return replies
-
-
-def test_a_site_where_nobody_listens_is_waited_for_as_long_as_it_may_take_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr("rookery.engines.remote.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("rookery.engines.remote.time.sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
-    k = known.minimization()
-    algorithm, other = FedAvg(0.1, 2, 2), Federation(k.problem, k.data, engine="loop")
-    for refuses, waited in ((30, 14.0), (1000, 120.0)):
-        fed = Federation(k.problem, k.data, engine=(wire := quiet(tries=2)))
-        state = run(algorithm, fed, algorithm.init(fed, k.x0), 1).state
-        wire.transport, now[0] = Refusing(wire.transport, refuses), 0.0
-        if refuses == 1000:
-            with pytest.raises(Away, match="client 'site-1': unavailable: Connection refused, 2 times over"):
-                run(algorithm, fed, state, 1)
-        else:
-            assert torch.equal(run(algorithm, fed, state, 1).state.x, run(algorithm, other, algorithm.init(other, k.x0), 2).state.x)
-        assert now[0] == pytest.approx(waited, abs=1)
-    fed = Federation(k.problem, k.data, engine=(wire := quiet(tries=2)), quorum=2)
-    state = run(algorithm, fed, algorithm.init(fed, k.x0), 1).state
-    wire.transport, now[0] = Refusing(wire.transport, 1000), 0.0
-    run(algorithm, fed, state, 1)  # without it
-    assert (now[0], fed.away) == (0.0, {"site-1"})
 
 
 @pytest.mark.parametrize("when", [5, 6])

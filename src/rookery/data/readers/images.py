@@ -80,7 +80,7 @@ def decode(source: Path | bytes, name: str, mode: str, size: tuple[int, int] | N
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as picture:
             if picture.mode in ("I", "F") or picture.mode.startswith("I;"):
-                raise DataError(f"pictures have 8 bits a colour, but {name} has more (Pillow's mode {picture.mode}), and what of its range "
+                raise DataError(f"grey pictures have 8 bits, but {name} has more (Pillow's mode {picture.mode}), and what of its range "
                                 "matters is not known: save it with 8 bits, of the range that you want")
             converted: Any = picture.convert(mode)
             if size is not None and converted.size != size[::-1]:

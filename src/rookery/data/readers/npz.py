@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ...errors import DataError
 from ..folder import locate
-from ..split import hold_apart, split
-from .base import Table, arrays, codes, numbers, pixels
+from ..split import by_hash, fingerprint, hold_apart, split
+from .base import NoRows, Table, arrays, codes, numbers, pixels
 
 
 def read_npz(path: str | Path, label: str = "labels", inputs: str = "inputs", *, test: str | Path | None = None,
@@ -33,7 +33,12 @@ def read_npz(path: str | Path, label: str = "labels", inputs: str = "inputs", *,
         if set(second) != set(first):
             raise DataError(f"the test file must have the arrays of the training file, {sorted(first)}, but has {sorted(second)}")
     else:
-        if apart is not None and group is None:
+        if apart is not None and group is not None:  # the same groups at all sites, as of a table
+            held = by_hash(fingerprint(np.asarray(texts(first[group]))), test_share, seed, "test")
+            if held.all() or not (held.any() or apart):
+                raise DataError(f"{len(set(texts(first[group])))} values of {group!r} are too few to set a share of {test_share:g} aside "
+                                "for the test; give a file of test rows, or another share")
+        elif apart is not None:
             owner = np.full(len(first[label]), apart) if site is None else np.asarray(texts(first[site]))
             held = hold_apart(first[label], owner, test_share, seed)
         else:
@@ -49,8 +54,9 @@ def read_npz(path: str | Path, label: str = "labels", inputs: str = "inputs", *,
             names[field], found = codes(*(texts(part[name]) for part in (first, second)))
             for own, places in zip(fields, found, strict=True):
                 own[field] = numbers(places)
-    classes = names.pop("labels")
-    return Table(fields[0], classes, Path(path).stem, names), Table(fields[1], classes, Path(path).stem, names)
+    classes, stem = names.pop("labels"), Path(path).stem
+    train = Table(fields[0], classes, stem, names)
+    return train, Table(fields[1], classes, stem, names) if len(fields[1]["inputs"]) else NoRows.of(train)
 
 
 def labelled_arrays(path: Path, label: str, inputs: str) -> dict[str, NDArray[Any]]:

@@ -129,7 +129,7 @@ def days_of(cells: pd.Series[str], form: str) -> NDArray[np.float64]:
     [1.0, 1.0, 1.5]
     """
     found = parse_dates(cells, form)
-    if not form.startswith("%Y-"):
+    if not form.startswith("%Y-%d"):
         for pattern, iso in ((r"\d{4}-\d\d-\d\d", "%Y-%m-%d"), (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", "%Y-%m-%dT%H:%M:%S")):
             if (left := np.isnan(found) & np.asarray(cells.str.fullmatch(pattern), dtype=bool)).any():
                 found[left] = parse_dates(cells[left], iso)

@@ -228,8 +228,9 @@ def _fill_category(block: NDArray[np.float32], column: Category, sheet: Sheet, s
 def _codes(cells: pd.Series[str], categories: Sequence[str]) -> NDArray[np.int64]:
     """Each cell's place among the categories, or −1; True is TRUE and true, where only one of them is a category."""
     place = {value: i for i, value in enumerate(categories)}
+    lower = [value.lower() for value in categories]
     for value, i in list(place.items()):
-        if value.lower() in ("true", "false"):
-            place = {value.lower(): i, value.upper(): i, value.capitalize(): i} | place
+        if value.lower() in ("true", "false") and lower.count(value.lower()) == 1:
+            place |= {value.lower(): i, value.upper(): i, value.capitalize(): i}
     found = cells.map(place)
     return np.asarray(found.fillna(-1), dtype=np.int64) if place else np.full(len(cells), -1, dtype=np.int64)

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...errors import DataError
-from ...federation import rng
 from ..partition import by_column
-from ..split import by_hash, hold_apart, split
+from ..split import by_hash, fingerprint, hold_apart, split
 from .kinds import demand_values, whole_texts
 from .schema import Schema, demand_column
 from .sheet import Sheet, pandas
@@ -89,7 +88,7 @@ def make_rows(sheet: Sheet, schema: Schema, *, name: str, test: Sheet | None = N
         owners = demand_values(sheet, schema.group, "group", schema.missing)
         held = by_hash(fingerprint(owners), test_share, seed, "test")
         train, tested = np.flatnonzero(~held), np.flatnonzero(held)
-        if not len(train) or not (len(tested) or site is not None):  # a site's few groups may all be on one side
+        if not len(train) or not (len(tested) or site):  # a site's few groups may all be on one side
             raise DataError(f"{len(np.unique(owners.astype(str)))} values of {schema.group!r} are too few to set a share of {test_share:g} "
                             "aside for the test; give a file of test rows, or another share")
         return Rows(sheet, schema, train, tested, name, notes)
@@ -102,12 +101,6 @@ def make_rows(sheet: Sheet, schema: Schema, *, name: str, test: Sheet | None = N
     parts = split(labels, test_share, seed=seed)
     return Rows(sheet, schema, parts.train, parts.test, name, notes)
 
-
-def fingerprint(values: NDArray[Any]) -> NDArray[np.int64]:
-    """A whole number for each text, by a hash: the same at every site that has the text."""
-    names, place = np.unique(values.astype(str), return_inverse=True)
-    keys = np.asarray([rng.name_key(str(name)) >> 1 for name in names], dtype=np.int64)
-    return keys[place]
 
 
 def _both(sheet: Sheet, test: Sheet, schema: Schema) -> tuple[Sheet, int]:
