@@ -274,20 +274,20 @@ class Remote:
                     raise StateLost(f"site {place.name!r} has come back without {len(lost)} of the values that the run counts on")
         return {self.clients[client] for place in self.places if place.missed for client in place.clients}
 
-    def wait(self, away: set[str], most: int) -> set[str]:
+    def wait(self, away: set[str], gone: set[str], most: int) -> set[str]:
         """Wait for sites where nobody listens, as long as they may take to answer."""
         lost, rest = None, self.ends - time.monotonic()
         if self.down and rest > 0:
-            LOG.warning("waiting for %s, where nobody answers, %.0f s at most", ", ".join(sorted(away)), rest)
-        while self.down and len(away) > most and (rest := self.ends - time.monotonic()) > 0:
+            LOG.warning("waiting for %s, where nobody answers, %.0f s at most", ", ".join(sorted(gone)), rest)
+        while self.down and len(gone) > most and (rest := self.ends - time.monotonic()) > 0:
             time.sleep(min(PAUSE, rest))
             try:
-                away = self.roll_call(away)
+                gone = self.roll_call(away)
             except StateLost as error:  # others may be on their way, and the run goes back to its checkpoint once
                 lost = error
         if lost is not None:
             raise lost
-        return away
+        return gone
 
     def _everyone(self, ops: list[Any], values: dict[int, Tensor], places: Sequence[Place] | None = None) -> dict[str, Reply]:
         """Operations of the sites as a whole, or of some; constants are not kept among the values."""

@@ -148,8 +148,8 @@ class Shards:
         """Nobody comes back by themselves: who is away in a simulation was sent away."""
         return away
 
-    def wait(self, away: set[str], most: int) -> set[str]:
-        return away
+    def wait(self, away: set[str], gone: set[str], most: int) -> set[str]:
+        return gone
 
     def load(self, tag: str, ids: Mapping[int, int], tensors: Mapping[str, Tensor]) -> set[str]:
         tasks = {}

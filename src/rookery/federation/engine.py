@@ -49,10 +49,10 @@ class Engine(Protocol):
         """
         ...
 
-    def wait(self, away: set[str], most: int) -> set[str]:
-        """Wait until at most so many clients are away, where that may help and there is time left: who is away then.
+    def wait(self, away: set[str], gone: set[str], most: int) -> set[str]:
+        """Wait until at most so many clients are gone, where that may help and there is time left: who is gone then.
 
-        `StateLost` as in a roll call.
+        `away` are those who were so before. `StateLost` as in a roll call.
         """
         ...
 

@@ -310,7 +310,7 @@ class Federation(Cohort[P_co]):
         gone = set(error.clients or [error.client]) if isinstance(error, Away) else self.engine.roll_call(self.away)
         gone, most = self.away | gone, self.population - self.quorum
         if len(gone) > most and isinstance(error, Away):
-            gone = self.engine.wait(gone, most)
+            gone = self.engine.wait(self.away, gone, most)
         self.away = gone if len(gone) <= most else set()
         if len(gone) > most:
             raise error

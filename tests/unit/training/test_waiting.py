@@ -132,6 +132,14 @@ def test_sites_that_are_restarted_together_are_waited_for_together(now: list[flo
 
     found = run(algorithm, fed, algorithm.init(fed, k.x0), 9, folder=tmp_path / "run", save_every=3, on_progress=progress)
     assert torch.equal(found.state.x, run(algorithm, other, algorithm.init(other, k.x0), 9).state.x)
+    wire, now[0] = quiet(tries=2), 0.0  # and where there is no checkpoint, it is told at once what is lost
+    fed = Federation(k.problem, k.data, engine=wire)
+    state = run(algorithm, fed, algorithm.init(fed, k.x0), 2).state
+    restart(wire, 1)
+    wire.transport = Refusing(wire.transport, site_1=6)
+    with pytest.raises(StateLost, match=r"^site 'site-1' has come back without 1 of the values that the run counts on$"):
+        run(algorithm, fed, state, 1)
+    assert now[0] < 5
 
 
 def test_a_frame_that_always_breaks_the_connection_is_told_of(now: list[float]) -> None:
