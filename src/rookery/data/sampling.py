@@ -51,6 +51,7 @@ class Stratified(Brief, Rows):
     """
 
     LATER: ClassVar[tuple[str, ...]] = ("share", "importance")
+    counted: ClassVar[bool] = False  # whether batches count the different rows of each side by themselves
     label: str
     positives: int = 0
     share: float | None = None
@@ -92,7 +93,8 @@ class Stratified(Brief, Rows):
         """How many positives and how many other rows each client has."""
         positive = positive_counts(draw.data, self.label, draw.clients)[:, None, None]
         negative = draw.column(draw.data.sizes) - positive
-        draw.refuse_few(self.label, positive, negative)
+        if not self.counted:
+            draw.refuse_few(self.label, positive, negative)
         return positive, negative
 
     def _importance(self, draw: Draw, size: int) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -43,6 +43,7 @@ class TrainValBatch(Batch):
 class TrainValSampler(Stratified):
     """Batches with both kinds of rows, the validation rows first; full batches as they are."""
 
+    counted: ClassVar[bool] = True
     label: str = "validation"
     positives: int = 0  # of a batch; 0: there are full batches only
 
