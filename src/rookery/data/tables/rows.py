@@ -102,7 +102,6 @@ def make_rows(sheet: Sheet, schema: Schema, *, name: str, test: Sheet | None = N
     return Rows(sheet, schema, parts.train, parts.test, name, notes)
 
 
-
 def _both(sheet: Sheet, test: Sheet, schema: Schema) -> tuple[Sheet, int]:
     """Training and test rows under one another; both have the columns that the schema needs."""
     needed = [*schema.inputs, schema.label, *(c for c in (schema.site, schema.group) if c), *schema.keep]
