@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -49,10 +50,23 @@ def begin(voice: Voice, meeting: Meeting, entry: str, words: dict[str, Any], fol
 
 def follow(voice: Voice, job: Job, what: str, told: Callable[[Bar, dict[str, Any]], None], again: str) -> None:
     """Show how far a job has come until it ends; Ctrl-C aborts it, and `again` says how to go on with the run."""
+    pressed: list[int] = []
+
+    def press(number: int, frame: object) -> None:
+        pressed.append(number)
+        raise KeyboardInterrupt
+
+    def look() -> None:
+        if pressed:  # code of FLARE's that catches everything may have caught it
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, press)
     try:
         with voice.progress(what) as bar:
-            job.wait(told=lambda progress: told(bar, progress))
+            job.wait(told=lambda progress: told(bar, progress), look=look)
     except KeyboardInterrupt:
         job.abort()
         complain(f"the job was aborted; {again}")
         raise typer.Exit(INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGINT, before)

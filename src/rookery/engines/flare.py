@@ -328,14 +328,18 @@ class Job:
             raise EngineError("FLARE cannot abort a simulation; end its process")
         self.admin.abort(self.id)
 
-    def wait(self, seconds: float | None = None, told: Callable[[dict[str, Any]], None] | None = None) -> str:
+    def wait(self, seconds: float | None = None, told: Callable[[dict[str, Any]], None] | None = None,
+             look: Callable[[], None] | None = None) -> str:
         """Wait for the job's end, and give FLARE's word for it. A job that fails before its function began is submitted once more.
 
         told: is given the progress of the run, again and again
+        look: is called as often, and may raise to end the waiting
         """
         ends = None if seconds is None else time.monotonic() + seconds
         with self.admin.kept():
             while not (status := self.status()).startswith("FINISHED"):
+                if look is not None:
+                    look()
                 if ends is not None and time.monotonic() > ends:
                     raise TimeoutError(f"job {self.id} is {status or 'not known'} after {seconds:g} s")
                 if told is not None and (found := self.progress()):
@@ -346,7 +350,7 @@ class Job:
             record = self._record()
             refused = {} if record or self.simulated else self._refused()
         if self.folder is not None and not record and not refused and status != "FINISHED:ABORTED" and self._once_more():
-            return self.wait(None if ends is None else max(0.0, ends - time.monotonic()), told)
+            return self.wait(None if ends is None else max(0.0, ends - time.monotonic()), told, look)
         raise EngineError(f"job {self.id or 'of the simulation'} is {status}: {to_allow(refused) if refused else _why(status, record)}")
 
     def _record(self) -> dict[str, Any]:

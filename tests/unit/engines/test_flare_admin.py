@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Callable
 from itertools import count
@@ -188,3 +189,30 @@ def test_progress_is_read_from_the_jobs_log_where_the_servers_folder_is_not_seen
     assert job.progress() == {"round": 2}
     job.env.logs["server"] += "INFO - progress of the run: {\n"
     assert job.progress() == {}
+
+
+def test_ctrl_c_aborts_the_job_also_where_code_of_flare_s_has_caught_it(begin: Callable[..., flare.Job], monkeypatch: pytest.MonkeyPatch,
+                                                                      capsys: pytest.CaptureFixture[str]) -> None:
+    import typer
+
+    from rookery.cli.flare import follow
+    from rookery.cli.manners import Voice
+
+    job, aborted = begin(("RUNNING", True)), list[str]()
+
+    def status(id: str) -> str:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            return "RUNNING"
+        raise AssertionError("nobody was interrupted")
+
+    monkeypatch.setattr(job.admin, "status", status)
+    monkeypatch.setattr(job.admin, "abort", aborted.append)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(typer.Exit) as end:
+        follow(Voice("federate", True, False), job, "round", lambda bar, progress: None, "the same command goes on")
+    assert end.value.exit_code == 130
+    assert aborted == ["job-0"]
+    assert "the job was aborted; the same command goes on" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is before
