@@ -29,7 +29,7 @@ def results(op: Map, value: Any) -> tuple[Tensor, ...]:
 
 
 def run_one(setting: Setting, op: Map, client: int, times: int, arguments: list[Any],
-            drew: Callable[[int], None] | None = None) -> tuple[tuple[Tensor, ...], Work, ClientContext]:
+            drew: Callable[[], None] | None = None) -> tuple[tuple[Tensor, ...], Work, ClientContext]:
     """Run one operation at one client, plainly. Returns results, their cost, and the client object of the last repetition."""
     drawing = Drawing(setting, client, op.phase, op.call, times, drew)
     calls: Counter[str] = Counter()

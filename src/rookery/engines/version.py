@@ -48,8 +48,8 @@ class Guard(Protocol):
         """A function that is to run, and how often, over all of a frame's clients."""
         ...
 
-    def drew(self, batches: int) -> None:
-        """So many batches are to be drawn, beyond the first of a function's run."""
+    def drew(self) -> None:
+        """A batch is to be drawn, beyond the first of a function's run."""
         ...
 
     def moved(self, size: int) -> None:

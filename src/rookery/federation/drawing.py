@@ -26,7 +26,7 @@ class Drawing:
 
     AHEAD = 64  # repetitions at once, unless they are large
 
-    def __init__(self, setting: Setting, client: int, phase: str, call: int, times: int, drew: Callable[[int], None] | None = None) -> None:
+    def __init__(self, setting: Setting, client: int, phase: str, call: int, times: int, drew: Callable[[], None] | None = None) -> None:
         self.setting, self.client, self.times, self.step, self.drew = setting, client, times, 0, drew
         self.clients = np.asarray([client])
         self.phase, self.call = phase, call
@@ -45,7 +45,7 @@ class Drawing:
         if isinstance(request, Noise):
             return Batch({"noise": request.numbers(self.keys, position, self.step, self.setting.salt)[0]})
         if position and self.drew is not None:
-            self.drew(1)
+            self.drew()
         first, draw, selection = self._selected(position, request)
         if request == Request():
             rows = self._all_rows()

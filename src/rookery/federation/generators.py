@@ -28,7 +28,7 @@ def seeded(key: int | None, device: torch.device) -> Iterator[None]:
         yield
         return
     with _ALONE, torch.random.fork_rng(devices=[] if device.type == "cpu" else [device],
-                               device_type=device.type if device.type != "cpu" else "cuda"):
+                                       device_type=device.type if device.type != "cpu" else "cuda"):
         torch.manual_seed(key)
         yield
 

@@ -136,11 +136,11 @@ class Account:
             raise Refused(f"a run may have {self.rules.frames} frames here, and this one has had them")
         self.frames += 1
 
-    def drew(self, batches: int) -> None:
+    def drew(self) -> None:
         """Drawing many batches in one step is as much work as many steps."""
-        if self.steps + batches > self.rules.steps:
+        if self.steps + 1 > self.rules.steps:
             raise Refused(f"a run may take {self.rules.steps} steps here, or draw as many batches, and this one has, or would")
-        self.steps += batches
+        self.steps += 1
 
     def moved(self, size: int) -> None:
         """So many bytes have come, are to leave, or are kept in a file."""
